@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.core.domain import Domain, row_sums
-from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, toeplitz_product
+from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limb_product, limbs_of, toeplitz_times
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Block, Rows, RowSum, block_size, total_of
 from eigenveil.core.threads import Array
@@ -228,7 +228,7 @@ def _whole_times_root(counts: Integers, columns: int) -> Array:
     # Where few cells have people in them, A need not be multiplied with the others. The product is exact either way.
     used = np.flatnonzero(table.any(axis=1))
     if _FEW_CELLS * len(used) > len(table):
-        return toeplitz_product(_root_limbs(len(table)), table)
+        return limb_product(_root_limbs(len(table)), table, toeplitz_times)
     return exact_product(np.rint(_toeplitz(len(table), used) / _ROOT_UNIT).astype(np.int64), table[used])
 
 

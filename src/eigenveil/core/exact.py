@@ -19,10 +19,10 @@ __all__ = [
     "exact_product",
     "joined",
     "less_outer",
+    "limb_product",
     "limbs_of",
     "minus_outer",
     "plus",
-    "toeplitz_product",
     "toeplitz_times",
     "two_product",
     "two_sum",
@@ -108,15 +108,11 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
 def exact_product(left: Integers, right: Integers) -> Array:
     """left @ right for integer matrices, (m, k) and (k, n), of up to 62 bits each: the nearest float64, up to 2^-98."""
     require(left.shape[1] == right.shape[0], f"shapes {left.shape} and {right.shape} cannot be multiplied")
-    return _all_columns(limbs_of(left, terms=left.shape[1]), right, np.matmul)
+    return limb_product(limbs_of(left, terms=left.shape[1]), right, np.matmul)
 
 
-def toeplitz_product(lefts: Sequence[Array], right: Integers) -> Array:
-    """The same for a lower triangular Toeplitz matrix, (k, k), from the limbs of its first `TOEPLITZ_COLUMNS` columns."""
-    return _all_columns(lefts, right, toeplitz_times)
-
-
-def _all_columns(lefts: Sequence[Array], right: Integers, times: Callable[[Array, Array], Array]) -> Array:
+def limb_product(lefts: Sequence[Array], right: Integers, times: Callable[[Array, Array], Array]) -> Array:
+    """The same from the limbs of the left matrix. Of a Toeplitz matrix, `toeplitz_times` needs the first columns only."""
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
     product = np.empty((lefts[0].shape[0], right.shape[1]))

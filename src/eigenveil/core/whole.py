@@ -339,12 +339,6 @@ def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
     return np.floor(weights / unit).astype(np.int64)
 
 
-def _people_in(block: Block) -> int:
-    """The weights of a block's rows, in the same whole numbers as `observed_in`."""
-    # The very weights that entries count with: a person must not weigh more here than there.
-    return len(block) * round(1 / COUNT_UNIT) if block.weights is None else int(whole_weights(block.weights).sum())
-
-
 def observed_in(block: Block, gaps: MissingPolicy) -> Integers:
     """The observed counts of one block, (c,), in whole numbers of `COUNT_UNIT`. A block has at most 2^18 rows."""
     per_row = round(1 / COUNT_UNIT)
@@ -402,10 +396,14 @@ class ObservedWork(RowSum[Total]):
     gaps: MissingPolicy
 
     def of(self, rows: Rows) -> Total:
-        total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
+        per_row = round(1 / COUNT_UNIT)
+        total = Total.zeros((self.gaps.entries,), each=per_row)
         for block in rows.blocks(block_size(rows)):
-            counts = observed_in(block, self.gaps)
-            total.add(2 * counts - _people_in(block) if self.gaps.less_half else counts, len(block))
+            counts, weights = observed_in(block, self.gaps), block.weights
+            if self.gaps.less_half:
+                # The very weights that entries count with: a person must not weigh more here than there.
+                counts = 2 * counts - (len(block) * per_row if weights is None else int(whole_weights(weights).sum()))
+            total.add(counts, len(block))
         return total
 
 

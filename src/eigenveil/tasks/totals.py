@@ -116,7 +116,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         if by_sum:
             parts.append(by_sum * bounded_sum(rows, domain=self.domain, neighbours=self.neighbours).value)
         if by_count:
-            parts.append(by_count * np.atleast_1d(self._count(rows).value))
+            gaps = self.domain.gaps if self._drops else None
+            count = bounded_count(rows, neighbours=self.neighbours) if gaps is None else bounded_kept(rows, gaps=gaps)
+            parts.append(by_count * np.atleast_1d(count.value))
         if by_observed:
             assert self.domain.gaps is not None
             parts.append(by_observed * bounded_observed(rows, gaps=self.domain.gaps).value)
@@ -166,12 +168,6 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     @property
     def _counts(self) -> int:
         return 0 if self.domain.gaps is None else self.domain.gaps.entries
-
-    def _count(self, rows: Rows) -> Bounded:
-        gaps = self.domain.gaps
-        if gaps is not None and gaps.drops:
-            return bounded_kept(rows, gaps=gaps)
-        return bounded_count(rows, neighbours=self.neighbours)
 
 
 def shrunk(vector: Array, *, noise: float) -> Array:

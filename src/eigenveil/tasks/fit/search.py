@@ -5,7 +5,6 @@ it. The norm to clip at is chosen for the best answer that the released numbers 
 """
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal, final
 
@@ -115,16 +114,53 @@ class Search(SumTask[Center, Center]):
     split: Split  # The share of each step.
     people: float | None  # Their number if it is public. Otherwise it is released with a mean.
     multiplier: float  # The noise on a total over its sensitivity, at a share of one. Public, and zero without noise.
+    what: ClassVar[str] = "the mean"  # What is searched for.
     cells: ClassVar[Bins]
     counts_columns: ClassVar[bool] = False  # Entries of every column are counted, and not norms of rows.
 
-    @abstractmethod
     def counts(self, step: int) -> bool:
         """Whether a step counts rows in cells."""
+        return False
 
-    @abstractmethod
     def ball(self, question: Question) -> RowBounds:
-        """The bounds around whose start the rows of a sum are clipped."""
+        """The bounds around whose start the rows of a sum are clipped, from what `ball_of` said."""
+        return self.bounds
+
+    def ball_of(self, state: Center) -> Array | None:
+        """What a question for a sum says of its ball, next to its center; None for the ball of the bounds."""
+        return None
+
+    def require_ball(self, array: Array) -> None:
+        """Refuse what `ball_of` cannot have said."""
+
+    def start(self) -> Center:
+        return self.begin()
+
+    def begin(self) -> Center:
+        """The state before the first step."""
+        return Center(center=self.bounds.origin, people=self.people, steps=0)
+
+    def ask(self, state: Center) -> Question:
+        center, ball = _NOWHERE if state.center is None else state.center, self.ball_of(state)
+        if self.counts(state.steps):
+            return Question(state.steps, (center,))
+        if ball is None:
+            return Question(state.steps, () if state.center is None else (center,))
+        return Question(state.steps, (center, ball))
+
+    def require_question(self, question: Question) -> None:
+        """A step of the search around a finite point, the first around the agreed one; for a mean in a possible ball."""
+        counts = self.counts(question.step)
+        require_step(question, steps=len(self.split.mean), arrays=1 if counts else 2)
+        require(
+            question.step > 0 or question.same(self.ask(self.begin())),
+            f"the search for {self.what} must begin at the agreed point",
+        )
+        if counts:
+            self.everywhere(question)
+            return
+        self.require_ball(question.arrays[1])
+        self.totals(question)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         if not self.counts(question.step):
@@ -212,12 +248,6 @@ class CenterSearch(Search):
     entries may be missing, it also releases how many people have each, and sums are divided by that.
     """
 
-    def start(self) -> Center:
-        return Center(center=self.bounds.origin, people=self.people, steps=0)
-
-    def ask(self, state: Center) -> Question:
-        return Question(state.steps, () if state.center is None else (state.center,))
-
     def require_question(self, question: Question) -> None:
         # Without an origin, the first question has no array: the search begins at zero.
         require_step(question, steps=len(self.split.mean), arrays=min(len(question.arrays), 1))
@@ -227,12 +257,6 @@ class CenterSearch(Search):
         )
         # The domain checks the shape and that it is finite.
         self.bounds.around_start(question.arrays[0] if question.arrays else None)
-
-    def counts(self, step: int) -> bool:
-        return False
-
-    def ball(self, question: Question) -> RowBounds:
-        return self.bounds
 
     def label(self, question: Question) -> str:
         also = self._also(question.step)
@@ -287,44 +311,29 @@ class BoundSearch(Search):
     price: float = PRICE  # As in `clip_edge`.
     crowd: float | None = None  # How many people the components will be of, if more than are searched.
     pause: int | None = None  # If more people will come: the steps after which the search may go on among all of them.
+    what: ClassVar[str] = "a bound"
     cells: ClassVar[Bins] = NORMS
 
     def start(self) -> Center:
         """The origin, or the given center. Refuses a public number of people that is too small, before anything is spent."""
         if self.people is not None:
             require_people(self.people, self.multiplier)
-        return self._begin()
-
-    def ask(self, state: Center) -> Question:
-        center = _NOWHERE if state.center is None else state.center
-        if self.counts(state.steps):
-            return Question(state.steps, (center,))
-        assert state.bound is not None
-        return Question(state.steps, (center, np.array([state.bound])))
-
-    def require_question(self, question: Question) -> None:
-        """A step of the search around a finite point, the first around the agreed one; for a mean in a ball of finite radius."""
-        norms = self.counts(question.step)
-        require_step(question, steps=len(self.split.mean), arrays=1 if norms else 2)
-        require(
-            question.step > 0 or question.same(self.ask(self._begin())),
-            "the search for a bound must begin at the agreed point",
-        )
-        if norms:
-            self.everywhere(question)
-            return
-        radius = question.arrays[1]
-        require(
-            radius.shape == (1,) and self.can_find(float(radius[0])),
-            "the ball of the mean must have a radius that the search can find",
-        )
-        self.totals(question)
+        return self.begin()
 
     def counts(self, step: int) -> bool:
         return step % 2 == 0
 
     def ball(self, question: Question) -> RowBounds:
         return self.bounds.found(float(question.arrays[1][0]))
+
+    def ball_of(self, state: Center) -> Array | None:
+        return None if state.bound is None else np.array([state.bound])
+
+    def require_ball(self, array: Array) -> None:
+        require(
+            array.shape == (1,) and self.can_find(float(array[0])),
+            "the ball of the mean must have a radius that the search can find",
+        )
 
     def label(self, question: Question) -> str:
         if not self.counts(question.step):
@@ -351,7 +360,7 @@ class BoundSearch(Search):
     def _moves(self) -> bool:
         return isinstance(self.center, str)
 
-    def _begin(self) -> Center:
+    def begin(self) -> Center:
         center = self.bounds.origin if isinstance(self.center, str) else self.center
         return Center(center=center, people=self.people, steps=0)
 

@@ -533,10 +533,18 @@ class Fit(FitTask[FitState, Any, FitResult]):
             # Nearly all entries lie off the diagonal, where symmetric noise has half the variance.
             gram, noise_inflation = rates.full_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
             state = replace(state, energy=energy, noise_inflation=noise_inflation)
-        state = replace(state, tied=self._ties(gram))
+        tied = None
+        # A fit that may begin again has no noise. With noise, a tie would only be chance.
+        if self.begins_again and self.rank is not None:
+            tied = self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
+        state = replace(state, tied=tied)
         if self.bounds.finds_scale and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
             energy = float(np.trace(gram)) if state.energy is None else state.energy
-            gram, factors = self._renormalised(gram, state.center)
+            scale, people = state.center.scale, state.center.people
+            assert scale is not None
+            assert people is not None
+            # In units that make the released variances one: found units are rougher than these.
+            gram, factors = renormalised(gram, noise=self._noise(state.center), people=people, flat=are_flat(scale))
             state = replace(state, factors=factors, energy=energy)
         # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
         released = gram if self.multiplier > 0 else None
@@ -550,7 +558,12 @@ class Fit(FitTask[FitState, Any, FitResult]):
         assert raw is not None
         if state.people is not None:
             # Sites left before the totals: the rates are of those that stayed, and the matrix of all.
-            state = replace(state, center=_of_people(state.center, state.people))
+            # The share of entries stays.
+            where = state.center
+            assert where.people is not None
+            assert where.observed is not None
+            observed = where.observed * (state.people / max(where.people, 1.0))
+            state = replace(state, center=replace(where, people=state.people, observed=observed))
         return replace(self._of_gram(state, raw), stage="done", inner=None)
 
     def _rates(self, where: Center) -> Rates | None:
@@ -567,19 +580,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
     @property
     def _divides(self) -> bool:
         return self.bounds.gaps is not None and self.bounds.gaps.divides
-
-    def _renormalised(self, gram: Array, where: Center) -> tuple[Array, Array]:
-        """The released matrix in units that make its variances one: found units are rougher than it is."""
-        assert where.scale is not None
-        assert where.people is not None
-        return renormalised(gram, noise=self._noise(where), people=where.people, flat=are_flat(where.scale))
-
-    def _ties(self, gram: Array) -> bool | None:
-        """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
-        # A fit that may begin again has no noise. With noise, a tie would only be chance.
-        if not self.begins_again or self.rank is None:
-            return None
-        return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
 
     def _enter_stage(self, stage: Stage, state: FitState) -> FitState:
         return replace(state, stage=stage, inner=self._task(stage, state.center).start())
@@ -691,10 +691,3 @@ class Fit(FitTask[FitState, Any, FitResult]):
     def directions(self) -> AnyTask:
         """The components' own task, as last made: how it combines parts does not depend on the domain."""
         return self._made["components"][1]
-
-
-def _of_people(where: Center, people: float) -> Center:
-    """What is known, for another number of people with the same share of entries."""
-    assert where.people is not None
-    assert where.observed is not None
-    return replace(where, people=people, observed=where.observed * (people / max(where.people, 1.0)))

@@ -35,8 +35,6 @@ __all__ = [
     "spread_of",
 ]
 
-# How a question says that there is no center: an array without coordinates.
-_NOWHERE: Final = np.empty(0)
 # The sizes of entries that are told apart, of either sign: in the same steps as norms.
 ENTRIES: Final = mirrored(cells_in_any_unit())
 # Below this number of people times mu over sqrt(d), noise hides the spread of columns (docs/decisions/0026-private-bounds.md).
@@ -64,6 +62,7 @@ class ScaleSearch(Search):
     With the mean comes the number of people, unless it is public.
     """
 
+    what: ClassVar[str] = "units"
     cells: ClassVar[Bins] = ENTRIES
     counts_columns: ClassVar[bool] = True
 
@@ -71,35 +70,20 @@ class ScaleSearch(Search):
         """The origin. Refuses a public number of people that is too small, before anything is spent."""
         if self.people is not None:
             self._require_people(self.people)
-        return Center(center=self.bounds.origin, people=self.people, steps=0)
-
-    def ask(self, state: Center) -> Question:
-        center = _NOWHERE if state.center is None else state.center
-        if self.counts(state.steps):
-            return Question(state.steps, (center,))
-        assert state.scale is not None
-        return Question(state.steps, (center, state.scale))
-
-    def require_question(self, question: Question) -> None:
-        """A step of the search around a finite point, the first around the agreed one; for the mean in positive units."""
-        counts = self.counts(question.step)
-        require_step(question, steps=len(self.split.mean), arrays=1 if counts else 2)
-        require(
-            question.step > 0 or question.same(self.ask(Center(center=self.bounds.origin, people=None, steps=0))),
-            "the search for units must begin at the agreed point",
-        )
-        # The domains check that centers and units have the right shape and are finite, and that units are positive.
-        if counts:
-            self.everywhere(question)
-        else:
-            require(question.arrays[1].shape == (self.bounds.dim,), "there must be one unit for each column")
-            self.totals(question)
+        return self.begin()
 
     def counts(self, step: int) -> bool:
         return step < _MEAN
 
     def ball(self, question: Question) -> RowBounds:
         return self.bounds.in_units(question.arrays[1])
+
+    def ball_of(self, state: Center) -> Array | None:
+        return state.scale
+
+    def require_ball(self, array: Array) -> None:
+        # The domain checks that units are finite and positive.
+        require(array.shape == (self.bounds.dim,), "there must be one unit for each column")
 
     def label(self, question: Question) -> str:
         step = question.step
@@ -177,21 +161,9 @@ class ExactUnits(Search):
 
     steps: ClassVar[int] = 2
 
-    def start(self) -> Center:
-        return Center(center=self.bounds.origin, people=self.people, steps=0)
-
-    def ask(self, state: Center) -> Question:
-        return Question(state.steps, () if state.center is None else (state.center,))
-
     def require_question(self, question: Question) -> None:
         require_step(question, steps=self.steps, arrays=min(len(question.arrays), 1))
         self._domain(question)
-
-    def counts(self, step: int) -> bool:
-        return False
-
-    def ball(self, question: Question) -> RowBounds:
-        return self.bounds
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The sums in one vector, or the sum of squares of each column, (d,). No sensitivity is claimed for either."""
