@@ -82,16 +82,7 @@ def alike(name: str, other: str) -> bool:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBudget:
-    """What a study may spend, as joined.
-
-    - `study` is the digest of its file and `title` its name for people.
-    - Budgets attach to `dataset`, a declared name, for as long as it is used.
-    - `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means no
-      privacy: an exact result, or a rehearsal with a known seed.
-    - `extra_delta` is what it takes of delta on top of what mu accounts for.
-    - `party` is who takes part: one party must not repeat what another has said.
-    - `unit` is what it protects. It may be None where there is no privacy, and for a charge by hand: that is of the kind of
-      the others.
+    """What a study may spend, as joined. Without epsilon and delta there is no privacy: an exact result, or a known seed.
 
     >>> StudyBudget(
     ...     study="0" * 64,
@@ -106,16 +97,18 @@ class StudyBudget:
     True
     """
 
-    study: str
-    title: str
-    dataset: str
+    study: str  # The digest of its file.
+    title: str  # Its name for people.
+    dataset: str  # Budgets attach to this declared name, for as long as it is used.
     trust: str
     epsilon: float | None
     delta: float | None
-    mu: float
-    extra_delta: float = 0.0
-    party: str = ""
-    unit: PrivacyUnit | None = None
+    mu: float  # The most it may spend, in Gaussian-DP terms; infinite without privacy.
+    extra_delta: float = 0.0  # What it takes of delta on top of what mu accounts for.
+    party: str = ""  # Who takes part: one party must not repeat what another has said.
+    unit: PrivacyUnit | None = (
+        None  # None without privacy, and for a charge by hand, which is of the kind of the others.
+    )
 
     @classmethod
     def of_release(

@@ -284,25 +284,17 @@ class StudyReplay:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetState:
-    """All studies of a declared dataset together.
-
-    - `spent` is the mu of everything released so far.
-    - `reserved` is what open studies may spend, including what they have spent.
-    - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
-    - `extra_delta` comes on top, out of delta.
-    - `life` is the total budget that the last study was joined under.
-    - `unit` is what all of this protects. None if nothing is counted yet.
-    """
+    """All studies of a declared dataset together."""
 
     name: str
     open: int
     closed: int
-    spent: float
-    reserved: float
-    counted: float
-    extra_delta: float
-    life: Budget | None
-    unit: PrivacyUnit | None = None
+    spent: float  # The mu of everything released so far.
+    reserved: float  # What open studies may spend, including what they have spent.
+    counted: float  # What counts in total: the reserve of open studies and what closed ones spent.
+    extra_delta: float  # On top, out of delta.
+    life: Budget | None  # The total budget that the last study was joined under.
+    unit: PrivacyUnit | None = None  # What all of this protects. None if nothing is counted yet.
 
     @classmethod
     def of(

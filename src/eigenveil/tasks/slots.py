@@ -28,19 +28,14 @@ Part = TypeVar("Part")
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotState:
-    """What a hub knows after some slots: their `value`, aged to slot `reference`. None before the first.
+    """What a hub knows after some slots. All of it was released."""
 
-    `parts` is how many sites' slots are in it, and `noise` how many releases with noise, each weighted as it is aged. The next
-    slot of a run in order is `following`. All of it was released. Sums have the `levels` of slots, aged as the value is, with
-    variances as of one release.
-    """
-
-    value: Any = None
+    value: Any = None  # Of all slots, aged to slot `reference`. None before the first.
     reference: int = -1
-    parts: float = 0.0
-    noise: float = 0.0
-    following: int = 0
-    levels: Levels | None = None
+    parts: float = 0.0  # How many sites' slots are in it, each weighted as it is aged.
+    noise: float = 0.0  # How many releases with noise, in the same way.
+    following: int = 0  # The next slot of a run in order.
+    levels: Levels | None = None  # Of sums: aged as the value is, with variances as of one release.
 
 
 def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]:

@@ -8,7 +8,7 @@ is how two neighbouring tables differ, and `assumptions` say how many rows one m
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import ClassVar, Final, Literal, final
 
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 
@@ -79,6 +79,8 @@ class Person:
     grouped: bool = False
     max_parts: int = 1
     column: str | None = None
+    plural: ClassVar[str] = "people"
+    secret: ClassVar[str] = "one person's rows"
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
         """The kind of this guarantee, by which ledgers know what they may add up."""
@@ -107,14 +109,6 @@ class Person:
         if self.max_parts > 1:
             return f"each person, with at most one row at each of at most {self.max_parts} sites"
         return "each person, who has one row" + ("" if self.source == "table" else f" at one {self.source}")
-
-    @property
-    def plural(self) -> str:
-        return "people"
-
-    @property
-    def secret(self) -> str:
-        return "one person's rows"
 
     def relation(self, neighbours: Neighbours) -> str:
         what = "rows" if self._one_row else "people"
@@ -166,6 +160,7 @@ class User:
     """Each user of a recommender is protected with their whole history, or only each single `interaction` with an item is."""
 
     interaction: bool = False
+    plural: ClassVar[str] = "users"
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
         return PrivacyUnit.of(neighbours, grouped=True)
@@ -175,10 +170,6 @@ class User:
         if self.interaction:
             return "each single interaction of a user with an item (not a user's whole history)"
         return "each user, with their whole history"
-
-    @property
-    def plural(self) -> str:
-        return "users"
 
     @property
     def secret(self) -> str:
@@ -194,21 +185,16 @@ class User:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
+    """Rows of numbers of a table."""
 
-    A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `min_rows`
-    rows is public. So are the numbers that the caller gave, which `explicit` names. The fit itself may have `finds_norm` the
-    norm, or the `units` of the columns. With `gaps`, entries may be missing, and this rule says what became of them.
-    """
-
-    norm: float | None = None
+    norm: float | None = None  # They were clipped to it. None if nothing rests on clipping.
     around: Literal["the mean", "the given center", "zero"] = "the mean"
-    trace: float | None = None
-    min_rows: int | None = None
-    explicit: tuple[str, ...] = ()
-    finds_norm: bool = False
-    units: bool = False
-    gaps: str | None = None
+    trace: float | None = None  # Bounds what a person adds to a matrix that a site gives in place of rows.
+    min_rows: int | None = None  # That there are so many rows is public.
+    explicit: tuple[str, ...] = ()  # Names the numbers that the caller gave, which are public.
+    finds_norm: bool = False  # The fit itself finds the norm,
+    units: bool = False  # or the units of the columns.
+    gaps: str | None = None  # Entries may be missing, and this rule says what became of them.
 
     def assumptions(self) -> Iterator[str]:
         if self.trace is not None:
@@ -236,26 +222,20 @@ class TableRows:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRows:
-    """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
+    """Rows of a stream, in blocks of `block` rows, the first of `first`."""
 
-    No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
-    have `finds_norm` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
-    caller gave units, and with `columns` bounds of the columns, from which the norm follows. With `gaps`, entries may be missing,
-    and this rule says what became of them.
-    """
-
-    norm: float | None
+    norm: float | None  # They are clipped to it. None as long as it is not known.
     around: Literal["the mean", "zero"]
     block: int
     first: int
-    horizon: int | None = None
+    horizon: int | None = None  # No more rows will come, if that is known.
     origin: bool = False
-    merged: int = 1
-    finds_norm: bool = False
-    units: bool = False
-    scale: bool = False
-    columns: bool = False
-    gaps: str | None = None
+    merged: int = 1  # The result is of so many streams.
+    finds_norm: bool = False  # The first block finds the norm,
+    units: bool = False  # or the units of the columns.
+    scale: bool = False  # The caller gave units,
+    columns: bool = False  # or bounds of the columns, from which the norm follows.
+    gaps: str | None = None  # As in `TableRows`.
 
     def assumptions(self) -> Iterator[str]:
         # The ledger's proof for slots needs this. If the number of rows were private, one row less would move every
@@ -294,21 +274,17 @@ class StreamRows:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlottedRows:
-    """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
-
-    The number of rows in a slot is public if `counted`. `explicit` names the public numbers that the caller gave. With `gaps`,
-    entries may be missing, and this rule says what became of them. By the clock, sites answer `delay` seconds after a slot.
-    """
+    """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each."""
 
     norm: float
     around: Literal["the given origin", "zero"]
     slots: int
     clock: bool = True
     size: int | None = None
-    counted: bool = True
-    explicit: tuple[str, ...] = ()
+    counted: bool = True  # The number of rows in a slot is public.
+    explicit: tuple[str, ...] = ()  # As in `TableRows`, and so are gaps.
     gaps: str | None = None
-    delay: float | None = None
+    delay: float | None = None  # By the clock, sites answer so many seconds after a slot.
 
     def assumptions(self) -> Iterator[str]:
         # The ledger's proof for slots needs boundaries that no person moves.

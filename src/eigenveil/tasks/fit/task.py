@@ -45,15 +45,11 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, slots=True)
 class ProtocolNoise:
-    """What a fit must know of its protocol.
+    """What a fit must know of its protocol."""
 
-    The noise on totals over their sensitivity, at a share of one, is `multiplier`. Where a party adds noise to a sum of parts
-    that others sent, there are at most `grid` parts. Rounding them adds the fraction `rounding` to the sensitivity.
-    """
-
-    multiplier: float
-    grid: int
-    rounding: float
+    multiplier: float  # The noise on totals over their sensitivity, at a share of one.
+    grid: int  # The most parts, where a party adds noise to a sum of parts that others sent.
+    rounding: float  # The fraction that rounding these parts adds to the sensitivity.
 
 
 class FitTask(Task[State, Part, Result]):
@@ -212,35 +208,27 @@ class FitAnswer(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Fit(FitTask[FitState, Any, FitResult]):
-    """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain.
-
-    What each stage may spend is `split`; the components take no more than `at_most`. Where it is public, `people` is the number
-    of people and `sizes` the number at each site. The noise on totals over their sensitivity, at a share of one, is
-    `multiplier`. With `begins_again`, the fit starts again without sites that have left, as where nothing is spent. The shares
-    of the components' releases, the most rounds they take, and the numbers in each are `products`.
-
-    Where a party adds noise to a sum of parts that others sent, there are at most `grid` parts. They are rounded so that they add
-    up exactly, which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
-
-    If the bounds are to be found, `entry` is the noise on an entry of what the components release. It is relative to the
-    sensitivity of a Gram matrix, at a share of one.
-    """
+    """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain."""
 
     bounds: RowBounds
     neighbours: Neighbours
     center: Array | Literal["private"] | None
     components: Components
-    split: Split
-    people: float | None
-    multiplier: float
+    split: Split  # What each stage may spend.
+    people: float | None  # Their number, where it is public.
+    multiplier: float  # The noise on totals over their sensitivity, at a share of one.
     rank: int | None
-    at_most: float = 1.0
+    at_most: float = 1.0  # The components take no more.
     needs_trace: bool = False
-    begins_again: bool = False
-    sizes: Mapping[str, float] | None = None
+    begins_again: bool = False  # Start again without sites that have left, as where nothing is spent.
+    sizes: Mapping[str, float] | None = None  # The number of people at each site, where it is public.
+    # Where a party adds noise to a sum of parts that others sent: the most parts. They are rounded so that they add up exactly,
+    # which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
     grid: int = 0
     rounding: float = 0.0
+    # Of the components: the shares of their releases, the most rounds they take, and the numbers in each.
     products: tuple[tuple[float, ...], int, int] = ((), 0, 0)
+    # The noise on an entry of what the components release, over the sensitivity of a Gram matrix, at a share of one.
     entry: float = math.sqrt(0.5)
     _made: dict[str, tuple[tuple[Any, ...], AnyTask]] = field(init=False, default_factory=dict)
     _good: list[Question] = field(init=False, default_factory=list)
