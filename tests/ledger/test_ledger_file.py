@@ -21,8 +21,10 @@ def test_settings_that_durability_rests_on_took_effect(tmp_path: Path, monkeypat
     connect = sqlite3.connect
 
     def remembered(*arguments: Any, **more: Any) -> sqlite3.Connection:
-        asked.append(connect(*arguments, **more))
-        return asked[-1]
+        connection: sqlite3.Connection = connect(*arguments, **more)
+        # The tables that a ledger should have are made in memory, the first time in a process.
+        asked.extend([connection] if arguments != (":memory:",) else [])
+        return connection
 
     monkeypatch.setattr(sqlite3, "connect", remembered)
     with DurableLedger.open(tmp_path / "ledger.db"):
