@@ -397,7 +397,7 @@ class Keys:
             beside.exists() or not request_path.exists(),
             f"{beside} is missing. Send {request_path} to the coordinator, who signs it and sends back {beside.name}",
         )
-        require(beside.is_file(), f"{path} needs its certificate beside it, and {beside.name} is missing")
+        require(beside.is_file(), f"{path} needs its certificate next to it, and {beside.name} is missing")
         return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
 
 

@@ -152,7 +152,7 @@ class Agent:
         check=real("a number of seconds from 0 to 3600", lambda number: 0 <= number <= 3600),
     )
     rehearsals: bool = param(
-        "Whether to take part in studies with a test seed, which protect nobody.", default=False, check=_truth
+        "Whether to take part in studies with a test seed, which protect no one.", default=False, check=_truth
     )
 
 
@@ -315,7 +315,7 @@ class Policy:
             )
         yield from self._of_limits(study, "limits", method)
         if study.seed is not None and not self.agent.rehearsals:
-            yield "[agent] rehearsals: the study has a test seed, so it protects nobody, and rehearsals are not allowed"
+            yield "[agent] rehearsals: the study has a test seed, so it protects no one, and rehearsals are not allowed"
 
     def _of_columns(self, study: StudyFile) -> Iterator[str]:
         if self.limits.columns is None:

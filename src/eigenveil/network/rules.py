@@ -83,7 +83,7 @@ def require_said(params: HubStudy | PeerStudy, explicit: Collection[str]) -> Non
         raise missing(declared(HubStudy)["trust"])
     require_param(
         private or "trust" not in explicit or params.trust == "masked",
-        "{trust=} says who adds the noise, and with {epsilon=None} nobody does; leave it out, or give {trust=masked}",
+        "{trust=} says who adds the noise, and with {epsilon=None} there is no noise; leave it out, or give {trust=masked}",
         trust=params.trust,
     )
     local = [name for name, leaf in METHODS.items() if leaf.takes_local_steps]
@@ -105,7 +105,7 @@ def require_together(study: "StudyFile") -> None:
     if isinstance(params, HubStudy):
         _require_streaming(params)
     word = "peer" if study.topology == "gossip" else "site"
-    require(len(study.holders) > 0, f"[[{word}]] is missing: nobody has rows")
+    require(len(study.holders) > 0, f"[[{word}]] is missing: no party has rows")
     require_param(
         params.person not in params.columns,
         "{person} {@person} must not be among {columns}",
@@ -117,7 +117,7 @@ def require_together(study: "StudyFile") -> None:
         require_param(params.graph is not None, "{graph} is missing: who talks to whom")
         require_param(
             (params.noise is not None) == study.private,
-            "{noise} needs {epsilon}: with {epsilon=None} nobody adds noise",
+            "{noise} needs {epsilon}: with {epsilon=None} there is no noise",
         )
     else:
         _require_hub(study, params)
@@ -214,7 +214,7 @@ def delay_of(params: HubStudy) -> float | None:
 def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     if study.streaming:
-        require(sizes is None, "[sizes] is for tables: nobody knows beforehand how many rows a stream will have")
+        require(sizes is None, "[sizes] is for tables: how many rows a stream will have is not known beforehand")
         return
     public = neighbours != "add-remove"
     for holds, why in (

@@ -214,7 +214,7 @@ class SlotHub(Asker):
         if self._now is None and self._clock:
             raise PeerError(
                 message.sender,
-                "answered when no slot was asked for. If this goes on, compare the clocks of hub and sites, or choose a longer "
+                "answered when no slot was asked for. If this continues, compare the clocks of hub and sites, or choose a longer "
                 "deadline",
             )
         return self._take(message)

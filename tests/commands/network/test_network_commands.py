@@ -295,7 +295,7 @@ def test_sites_that_do_not_join_are_named_and_nothing_is_asked(tmp_path: Path, m
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: site 0, site 1, site 2 did not join within 1 seconds, and nobody was asked anything; run the same command "
+        "error: site 0, site 1, site 2 did not join within 1 seconds, and no questions were asked; run the same command "
         "again when they are there\n"
     )
     assert "waiting for 3 to join, for at most 1 seconds" in done.stdout

@@ -166,7 +166,7 @@ def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_
         done = eigenveil(*command(folders))
         assert done.exit_code == 3
         assert done.stderr == (
-            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and nobody was asked anything; run the same command "
+            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and no questions were asked; run the same command "
             "again when they are there\n"
         )
         assert said in done.stdout

@@ -533,7 +533,7 @@ def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.Mo
     lying_dealer(monkeypatch)
     pca = masked(method="covariance", survivors=None)
     for words in (
-        "sharing of secrets, where site 2 shared other secrets than those of its signed keys",
+        "sharing of secrets, where site 2 shared secrets that do not fit its signed keys",
         r"6 sites are left without site 2 \(shared secrets that do not fit its signed keys\), and a sum needs 7",
     ):
         with pytest.raises(ProtocolError, match=words):

@@ -162,7 +162,7 @@ def test_keys_wait_for_their_certificate(tmp_path: Path) -> None:
     request, private = new_request("north", "site")
     key, beside = tmp_path / "north.key", tmp_path / "north.crt"
     write_new(private={key: private})
-    with pytest.raises(ValueError, match=r"needs its certificate beside it, and north\.crt is missing"):
+    with pytest.raises(ValueError, match=r"needs its certificate next to it, and north\.crt is missing"):
         Keys.load(key)
     write_new(public={tmp_path / "north.request": request.pem})
     with pytest.raises(ValueError, match=r"Send .*north\.request to the coordinator"):

@@ -153,7 +153,7 @@ class HubLog:
         # Another version may compute or order things differently, and a replay would go astray.
         if row[2] != wheel:
             raise TranscriptError(
-                f"version {row[2]} of the program began {path}, and this is version {wheel}. Go on with version {row[2]}"
+                f"version {row[2]} of the program began {path}, and this is version {wheel}. Continue with version {row[2]}"
             )
         # An empty transaction takes the lock now, so that a second hub fails here and not at its first message.
         connection.execute("BEGIN EXCLUSIVE")

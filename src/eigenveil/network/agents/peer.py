@@ -148,7 +148,7 @@ class PeerAgent(Holder):
         """A peer that was stopped in the middle of a study cannot come back."""
         if entered.steps:
             raise ProtocolError(
-                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have gone on without "
+                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have continued without "
                 "it. What was charged stays charged; `eigenveil ledger close` frees the rest of the reserve"
             )
 

@@ -95,7 +95,7 @@ def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
     assert party is not None
     require(
         party.certificate.key_digest == mine.key_digest,
-        f"the certificate of {party.name!r} beside its key differs from the one in the study file: one of them is out of date",
+        f"the certificate of {party.name!r} next to its key differs from the one in the study file: one of them is out of date",
     )
     require(
         party.certificate.role == role,
@@ -257,7 +257,7 @@ class Runner:
                 if self._early or (enough is not None and n_present >= enough):
                     break
                 raise ProtocolError(
-                    f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
+                    f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and no questions were asked"
                 ) from None
             await self._heard(event)
             match event:

@@ -294,7 +294,7 @@ class Peer(Party):
     def _on_peer_key(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
-            raise PeerError(sender, "passed on a key that is for nobody here")
+            raise PeerError(sender, "passed on a key that is for no peer of this study")
         if body.origin in self._gone or body.target in self._gone:
             return []
         if body.target != self.name:

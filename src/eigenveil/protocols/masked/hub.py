@@ -233,7 +233,7 @@ class SecureAggregationRound(Exchange):
     @property
     def name(self) -> str:
         lied = [name for name, answer in self._answers.items() if isinstance(answer, Decline) and name in self._liars]
-        why = f", where {_listed(lied)} shared other secrets than those of its signed keys" if lied else ""
+        why = f", where {_listed(lied)} shared secrets that do not fit its signed keys" if lied else ""
         return _WORDS[self._step] + why
 
     @property
@@ -511,7 +511,7 @@ class SecureAggregationRound(Exchange):
             banned = sorted(self._masking.banned - before)
             left = f" without {_listed(banned)}" if banned else ""
             raise ProtocolError(
-                f"round {self.round} ({self.name}): {why}. Nothing has been charged in this round. Resume to go on{left}, "
+                f"round {self.round} ({self.name}): {why}. Nothing has been charged in this round. Resume to continue{left}, "
                 "with new keys"
             )
 
@@ -567,7 +567,7 @@ class SecureAggregationRound(Exchange):
         reasons += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
             f"round {self.round} ({self.name}): {pool.count(name)} shares of the secret of {name} are valid, and "
-            f"{self._terms.graph.threshold} are needed: {'; '.join(reasons) or 'its holders are gone'}. Resume to go on without "
+            f"{self._terms.graph.threshold} are needed: {'; '.join(reasons) or 'its holders are gone'}. Resume to continue without "
             "these sites, with new keys, noise and charge"
         )
 
@@ -584,7 +584,7 @@ class SecureAggregationRound(Exchange):
         self._fail(())
         raise ProtocolError(
             f"round {self.round} ({self.name}): the secret that {name} shared is not the one of its signed keys, so the sum "
-            "cannot be read. Resume to go on without it, with new keys, noise and charge"
+            "cannot be read. Resume to continue without it, with new keys, noise and charge"
         )
 
     def _blame(self, name: str, why: str) -> None:

@@ -196,7 +196,7 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
     require_param(1 <= survivors <= sites, f"{{survivors}} must be from 1 to the {sites} sites, got {survivors}")
     require_param(
         colluders >= 1,
-        f"{{colluders}} must be at least 1, because nobody is protected from their own site; got {colluders}",
+        f"{{colluders}} must be at least 1, because people are not protected from their own site; got {colluders}",
     )
     require_param(
         survivors > colluders,
