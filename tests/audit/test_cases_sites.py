@@ -80,7 +80,7 @@ def test_a_site_that_draws_its_noise_again_is_noticed(monkeypatch: pytest.Monkey
     answered, spend = Member._on_ask, Ledger.spend
 
     def forgetful(member: Member, *asked: Any) -> Any:
-        member._asked = None
+        member._question = None
         return answered(member, *asked)
 
     def lenient(ledger: Ledger, mu: float, **more: Any) -> Any:

@@ -366,7 +366,7 @@ def _star(gossip: GossipSimulation) -> None:
     # Everything computed for a graph that stays connected, except the graph itself.
     apart = replace(among, pairing=replace(among.pairing, graph=Graph.named("star", NAMES), exact=False))
     # Past the check of `Pairing.within`, which refuses a star.
-    gossip.terms._known[frozenset()] = apart
+    gossip.terms._among_cache[frozenset()] = apart
     for peer in gossip.peers.values():
         peer._outgoing.count(apart, frozenset(), 0)
 

@@ -37,7 +37,6 @@ from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, digest, signed_by
 from eigenveil.protocols.messages import LONGEST_NAME
 
 __all__ = [
-    "LARGEST_PEM",
     "ROLES",
     "Certificate",
     "CertificateClaim",

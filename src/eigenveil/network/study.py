@@ -50,11 +50,7 @@ __all__ = [
     "Place",
     "StudyFile",
     "address",
-    "authority_from",
     "comment",
-    "place_from",
-    "places_from",
-    "require_apart",
     "section",
 ]
 

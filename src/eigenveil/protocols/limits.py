@@ -44,41 +44,34 @@ def limits_for(role: Role, size: FitSize, names: Iterable[str], masked: MaskedTe
     # the peer it is from and the one it is for, besides the two that pass it.
     each = [name_bytes(name) for name in names]
     listed = sum(each) + 4 * max(each)
+    questions: Kinds = {
+        (messages.Ask, ""): KindLimit(numbers=size.question, arrays=_ARRAYS, names=listed),
+        (messages.Done, ""): KindLimit(numbers=size.answer, arrays=_ARRAYS, names=listed),
+    }
+    parts: Kinds = {
+        (messages.Contribution, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=listed),
+        (messages.Decline, ""): KindLimit(names=listed),
+    }
     match role:
         case "hub":
-            return MessageLimits(_parts(size, listed) if masked is None else _masked_parts(size, masked, listed))
+            return MessageLimits(parts if masked is None else _masked_parts(size, masked, listed))
         case "site":
-            return MessageLimits({**_questions(size, listed), **({} if masked is None else _briefs(masked, listed))})
+            return MessageLimits({**questions, **({} if masked is None else _briefs(masked, listed))})
         case "node":
-            return MessageLimits({**_questions(size, listed), **_parts(size, listed)})
+            return MessageLimits({**questions, **parts})
         case "peer":
-            return MessageLimits(_between_peers(size, listed))
+            key = KindLimit(data=POINT + SIGNATURE + _TERMS, names=listed)
+            return MessageLimits(
+                {
+                    (messages.PartialSum, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=listed),
+                    (messages.ResendRequest, ""): KindLimit(data=_TERMS, names=listed),
+                    (messages.KeepAlive, ""): KindLimit(names=listed),
+                    (messages.PeersDropped, ""): KindLimit(data=_TERMS, names=listed),
+                    (messages.PeerKey, ""): key,
+                }
+            )
         case _:
             assert_never(role)
-
-
-def _between_peers(size: FitSize, names: int) -> Kinds:
-    return {
-        (messages.PartialSum, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
-        (messages.ResendRequest, ""): KindLimit(data=_TERMS, names=names),
-        (messages.KeepAlive, ""): KindLimit(names=names),
-        (messages.PeersDropped, ""): KindLimit(data=_TERMS, names=names),
-        (messages.PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=names),
-    }
-
-
-def _questions(size: FitSize, names: int) -> Kinds:
-    return {
-        (messages.Ask, ""): KindLimit(numbers=size.question, arrays=_ARRAYS, names=names),
-        (messages.Done, ""): KindLimit(numbers=size.answer, arrays=_ARRAYS, names=names),
-    }
-
-
-def _parts(size: FitSize, names: int) -> Kinds:
-    return {
-        (messages.Contribution, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
-        (messages.Decline, ""): KindLimit(names=names),
-    }
 
 
 # Of the masked steps, the bytes besides the table, the entries of the table, and the bytes of each. `protocols.masked` has what

@@ -39,7 +39,7 @@ class SlotParty(Party, Generic[_Part]):
     def __init__(self, name: str, slots: int, stored: MutableMapping[int, _Part] | None) -> None:
         super().__init__(name)
         self._slots = slots
-        self._kept: MutableMapping[int, _Part] = {} if stored is None else stored
+        self._stored_parts: MutableMapping[int, _Part] = {} if stored is None else stored
         # The last slot that was closed, and the last that was asked for; -1 before the first.
         self.closed, self.newest = -1, -1
         self.error: Exception | None = None
@@ -70,7 +70,7 @@ class SlotParty(Party, Generic[_Part]):
             self.error = error
             return None
         self.error = None
-        self._kept[slot] = part
+        self._stored_parts[slot] = part
         return part
 
 
@@ -95,7 +95,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         super().__init__(name, task.slots, stored)
         self._hub, self._task, self._mechanism, self._window = hub, task, mechanism, window
         # The slot of the last question; -1 before the first.
-        self._round, self.asked = -1, -1
+        self._round, self.last_slot = -1, -1
         self.result: tuple[Array, ...] | None = None
 
     def close(self, slot: int, closed: ClosedSlot) -> tuple[Array, ...] | None:
@@ -133,16 +133,18 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         require_asked(self._task, question, by=self._hub)
         slot = question.step
         # A round is about one slot. An honest hub may repeat its question but never changes it.
-        if round_ == self._round and slot != self.asked:
+        if round_ == self._round and slot != self.last_slot:
             raise PeerError(self._hub, f"asked for two slots in round {round_}")
-        self._round, self.asked, self.newest = round_, slot, max(self.newest, slot)
+        self._round, self.last_slot, self.newest = round_, slot, max(self.newest, slot)
         # The window is public: nobody may ask for what lies before it, so it need not be kept.
-        for old in [number for number in self._kept if number < self.newest - self._window]:
-            del self._kept[old]
+        for old in [number for number in self._stored_parts if number < self.newest - self._window]:
+            del self._stored_parts[old]
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
-        if slot not in self._kept:
+        if slot not in self._stored_parts:
             return Decline(round_)
-        return Contribution(round=round_, arrays=self._kept[slot], half=self._task.has_symmetric_parts(question))
+        return Contribution(
+            round=round_, arrays=self._stored_parts[slot], half=self._task.has_symmetric_parts(question)
+        )
 
 
 Words = NDArray[np.uint64]
@@ -165,7 +167,7 @@ class MaskedSlotMember(SlotParty[Words]):
         member: Callable[[Callable[[Question], Words]], MaskedMember],
         stored: MutableMapping[int, Words] | None = None,
     ) -> None:
-        self._member = member(self._words)
+        self._member = member(self._share_of)
         super().__init__(self._member.name, task.slots, stored)
         self._hub, self._task, self._share = hub, task, share
         # The first slot that may still be given. All before it were given, or a later one was asked for.
@@ -201,8 +203,8 @@ class MaskedSlotMember(SlotParty[Words]):
     def forget(self, first: int) -> None:
         """Never give a slot before this one, and drop their shares: no other round may mask them."""
         self.first = max(self.first, first)
-        for old in [number for number in self._kept if number < self.first]:
-            del self._kept[old]
+        for old in [number for number in self._stored_parts if number < self.first]:
+            del self._stored_parts[old]
 
     def receive(self, message: Message) -> list[Message]:
         if isinstance(message.body, Ask):
@@ -226,8 +228,8 @@ class MaskedSlotMember(SlotParty[Words]):
             self.newest = max(self.newest, slot)
             self.forget(slot + any(isinstance(answer.body, Masked) for answer in answers))
 
-    def _words(self, question: Question) -> Words:
-        ready = question.step >= self.first and question.step in self._kept
+    def _share_of(self, question: Question) -> Words:
+        ready = question.step >= self.first and question.step in self._stored_parts
         require(ready, f"slot {question.step + 1} is open, too old, or was given before")
         # A copy, because masks are added in place.
-        return np.array(self._kept[question.step])
+        return np.array(self._stored_parts[question.step])

@@ -306,7 +306,7 @@ def test_keys_that_are_not_their_owners_are_refused_and_change_nothing(what: str
         PeerKey(round=0, origin="p2", target="p0", key=public, signature=signature, terms=these.terms.digest),
     )
     require_refused(peer, message, what)
-    assert not true.known("p0")
+    assert not true.has("p0")
     good = Message(
         "p1",
         "p0",
@@ -314,7 +314,7 @@ def test_keys_that_are_not_their_owners_are_refused_and_change_nothing(what: str
     )
     peer.receive(good)
     assert peer._outgoing.keys is not None
-    assert peer._outgoing.keys.known("p2")
+    assert peer._outgoing.keys.has("p2")
     # Once more changes nothing, and the first one counts.
     before = look(peer)
     peer.receive(good)

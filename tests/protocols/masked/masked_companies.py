@@ -250,7 +250,7 @@ class EvilHub:
         body = answer.body
         return None if isinstance(body, StepReply) and body.data == DECLINED else body
 
-    def said(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> StepReply | None:
+    def statement(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> StepReply | None:
         answer = self.say(name, StepRequest(round=round_, step=step, data=data, table=table))
         assert answer is None or isinstance(answer, StepReply)
         return answer
@@ -267,7 +267,7 @@ class EvilHub:
 
     def introduce(self, names: Collection[str] | None = None) -> None:
         for name in self.them.names if names is None else names:
-            answer = self.said(name, self.first, "keys", self.nonce)
+            answer = self.statement(name, self.first, "keys", self.nonce)
             if answer is not None:
                 self.signed_keys[name] = answer.data + answer.signature
 
@@ -290,7 +290,7 @@ class EvilHub:
         """Show each site the keys it should see, or those that `keys` says."""
         for name in self.signed_keys:
             show = self.near(name) if keys is None else keys(name)
-            answer = self.said(name, self.first, "packets", b"", tuple(show.items()))
+            answer = self.statement(name, self.first, "packets", b"", tuple(show.items()))
             if answer is not None:
                 self.shown[name], self.bundles[name] = dict(show), dict(answer.table)
 
@@ -308,7 +308,7 @@ class EvilHub:
             message: Mapping[str, bytes] = {o: self.bundles.get(o, {}).get(name, b"") for o in dealers}
             if bundles is not None:
                 message = bundles(name, message)
-            answer = self.said(name, self.first, "roster", data, tuple(message.items()))
+            answer = self.statement(name, self.first, "roster", data, tuple(message.items()))
             if answer is not None:
                 self.rosters[name] = data
                 self.under_roster.setdefault(data, {})[name] = answer.signature
@@ -326,18 +326,18 @@ class EvilHub:
     ) -> StepReply | None:
         """Show that enough have signed; where a site looks at some only, claim as many signatures as it takes and hope."""
         if self.terms.checks == 0:
-            return self.said(name, round_, step, b"", tuple(signatures.items()))
+            return self.statement(name, round_, step, b"", tuple(signatures.items()))
         padding = [other for other in self.terms.roster if other in among and other not in signatures]
         padded = {other: signature for other, signature in signatures.items() if other in among}
         for other in padding[: max(0, self.terms.survivors - len(padded))]:
             padded[other] = bytes(SIGNATURE)
         listed = tuple((other, padded[other]) for other in self.terms.roster if other in padded)
         tree = HashTree(listed)
-        wish = self.said(name, round_, claim, self.terms.bits(padded) + tree.root)
+        wish = self.statement(name, round_, claim, self.terms.bits(padded) + tree.root)
         if wish is None:
             return None
         places = drawn(wish.data, self.terms.checks, len(listed))
-        return self.said(
+        return self.statement(
             name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
         )
 
@@ -364,7 +364,7 @@ class EvilHub:
         dead = everybody - set(alive) if dead is None else dead
         data = self.terms.bits(alive) + self.terms.bits(dead)
         for name in to:
-            answer = self.said(name, round_, "survivors", data)
+            answer = self.statement(name, round_, "survivors", data)
             if answer is not None:
                 self.told[name, round_] = data
                 self.under_list.setdefault((round_, data), {})[name] = answer.signature

@@ -163,12 +163,12 @@ def test_a_session_deals_once_and_never_reveals_what_blinds(monkeypatch: pytest.
     drawn_from(monkeypatch, 3)
     hub = EvilHub(masked_company())
     hub.introduce()
-    first = hub.said("site 0", 0, "packets", b"", tuple(hub.near("site 0").items()))
+    first = hub.statement("site 0", 0, "packets", b"", tuple(hub.near("site 0").items()))
     assert first is not None
     fewer = tuple(list(hub.near("site 0").items())[:-1])
-    assert hub.said("site 0", 0, "packets", b"", fewer) is None
+    assert hub.statement("site 0", 0, "packets", b"", fewer) is None
     assert "taken before, with other data" in hub.refused["site 0"]
-    again = hub.said("site 0", 0, "packets", b"", tuple(hub.near("site 0").items()))
+    again = hub.statement("site 0", 0, "packets", b"", tuple(hub.near("site 0").items()))
     assert again is not None and again.data == first.data
     hub.share_out()
     hub.enrol()

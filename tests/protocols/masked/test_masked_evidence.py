@@ -75,7 +75,7 @@ def test_where_second_claims_are_taken_a_hub_chooses_what_is_looked_at(monkeypat
     monkeypatch.setattr(evidence_module, "os", type("Source", (), {"urandom": staticmethod(draws.randbytes)}))
     # Each site's holders are the six after it.
     monkeypatch.setattr(
-        Session, "_draw_holders", lambda session: frozenset((session._place + 1 + at) % 12 for at in range(6))
+        Session, "_draw_holders", lambda session: frozenset((session._index + 1 + at) % 12 for at in range(6))
     )
 
     def attack() -> EvilHub:
@@ -99,7 +99,7 @@ def _fitted(hub: EvilHub, name: str) -> None:
     alive = hub.terms.named(data[: hub.terms.bytes_of_bits])
     true = hub.under_list[0, data]
     junk = hub.terms.bits(list(alive)[: hub.terms.survivors]) + bytes(KEY)
-    wish = hub.said(name, 0, "list claim", junk)
+    wish = hub.statement(name, 0, "list claim", junk)
     if wish is None:
         return
     # Every set of signers that is large enough, until one has true signatures wherever the site looks.
@@ -111,10 +111,10 @@ def _fitted(hub: EvilHub, name: str) -> None:
             places = drawn(wish.data, hub.terms.checks, len(listed))
             if all(listed[at][0] in true for at in places):
                 tree = HashTree(listed)
-                if hub.said(name, 0, "list claim", hub.terms.bits(padded) + tree.root) is None:
+                if hub.statement(name, 0, "list claim", hub.terms.bits(padded) + tree.root) is None:
                     return
                 shown = tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
-                answer = hub.said(name, 0, "open", b"", shown)
+                answer = hub.statement(name, 0, "open", b"", shown)
                 if answer is not None:
                     hub.learn(name, 0, alive, answer.data)
                 return
@@ -123,16 +123,16 @@ def _fitted(hub: EvilHub, name: str) -> None:
 def test_claims_of_too_few_of_strangers_and_of_no_list_are_refused() -> None:
     hub = began(sparse_company)
     names = hub.them.names
-    assert hub.said(VICTIM, 0, "list claim", hub.terms.bits(names) + bytes(KEY)) is None
+    assert hub.statement(VICTIM, 0, "list claim", hub.terms.bits(names) + bytes(KEY)) is None
     assert "no list of survivors" in hub.refused[VICTIM]
     hub.tell(names[:-1], to=names[:-1])
     for claim in (hub.terms.bits(names[:7]) + bytes(KEY), bytes(KEY), b"", hub.terms.bits(names) + bytes(KEY + 1)):
-        assert hub.said(VICTIM, 0, "list claim", claim) is None
-    assert hub.said(VICTIM, 0, "open", b"", ()) is None
+        assert hub.statement(VICTIM, 0, "list claim", claim) is None
+    assert hub.statement(VICTIM, 0, "open", b"", ()) is None
     assert "no claim was made of who has signed" in hub.refused[VICTIM]
     # The last site is dead, and is said to have signed.
-    assert hub.said(VICTIM, 0, "list claim", hub.terms.bits(names[1:]) + bytes(KEY)) is not None
-    assert hub.said(VICTIM, 0, "open", b"", ()) is None
+    assert hub.statement(VICTIM, 0, "list claim", hub.terms.bits(names[1:]) + bytes(KEY)) is not None
+    assert hub.statement(VICTIM, 0, "open", b"", ()) is None
     assert "sites are claimed to have signed that were not asked" in hub.refused[VICTIM]
 
 
@@ -143,7 +143,7 @@ def test_signatures_that_a_site_asked_for_must_be_those_that_were_claimed() -> N
     hub.tell(names, to=names)
     listed = tuple(hub.under_list[0, hub.told[VICTIM, 0]].items())
     tree = HashTree(listed)
-    wish = hub.said(VICTIM, 0, "list claim", hub.terms.bits(names) + tree.root)
+    wish = hub.statement(VICTIM, 0, "list claim", hub.terms.bits(names) + tree.root)
     assert wish is not None
     places = drawn(wish.data, hub.terms.checks, len(listed))
     good = tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
@@ -160,5 +160,5 @@ def test_signatures_that_a_site_asked_for_must_be_those_that_were_claimed() -> N
         ((good[1][0], piece), *good[1:]),
     ]
     for shown in bad:
-        assert hub.said(VICTIM, 0, "open", b"", shown) is None
-    assert hub.said(VICTIM, 0, "open", b"", good) is not None
+        assert hub.statement(VICTIM, 0, "open", b"", shown) is None
+    assert hub.statement(VICTIM, 0, "open", b"", good) is not None

@@ -232,7 +232,7 @@ def test_keys_that_are_no_points_of_the_curve_are_refused(bad: bytes, monkeypatc
         hub = no_point(bad)
         signed = hub.signed_keys["site 6"]
         others = {name: one for name, one in hub.signed_keys.items() if name not in (VICTIM, "site 6")}
-        answer = hub.said(VICTIM, 0, "packets", b"", (*others.items(), ("site 6", signed)))
+        answer = hub.statement(VICTIM, 0, "packets", b"", (*others.items(), ("site 6", signed)))
         if answer is not None:
             session = hub.them.members[VICTIM]._session
             assert session is not None
@@ -266,15 +266,15 @@ def test_keys_that_are_no_points_of_the_curve_are_refused(bad: bytes, monkeypatc
 def test_a_session_and_a_round_are_begun_once() -> None:
     hub = began(masked_company)
     keys = hub.signed_keys[VICTIM]
-    again = hub.said(VICTIM, 0, "keys", hub.nonce)
+    again = hub.statement(VICTIM, 0, "keys", hub.nonce)
     assert again is not None and again.data + again.signature == keys
-    assert hub.said(VICTIM, 0, "keys", bytes([1]) * KEY) is None
+    assert hub.statement(VICTIM, 0, "keys", bytes([1]) * KEY) is None
     assert "begun with other keys" in hub.refused[VICTIM]
     assert hub.ask(3, [VICTIM]) != {}
     for round_ in (0, 1, 2):
         assert hub.ask(round_, [VICTIM]) == {}
         assert "in round 3" in hub.refused[VICTIM]
-        assert hub.said(VICTIM, round_, "keys", hub.nonce) is None
+        assert hub.statement(VICTIM, round_, "keys", hub.nonce) is None
     assert hub.ask(4, [VICTIM]) == {}
     assert "no keys were exchanged" in hub.refused[VICTIM]
 
@@ -321,7 +321,7 @@ def test_there_are_no_more_rounds_than_were_agreed_on() -> None:
     assert hub.ask(1, [VICTIM]) != {}
     for round_ in (2, 3):
         assert hub.ask(round_, [VICTIM]) == {}
-        assert hub.said(VICTIM, round_, "keys", bytes(KEY)) is None
+        assert hub.statement(VICTIM, round_, "keys", bytes(KEY)) is None
     assert "the study has 2" in hub.refused[VICTIM]
     object.__setattr__(them.terms, "most_rounds", 4)
     for round_ in (2, 3):

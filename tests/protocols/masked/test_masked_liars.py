@@ -86,7 +86,7 @@ def false_shares(patch: Patch, liars: Collection[str], *, of: Collection[str] | 
         if session._name not in liars:
             return raw
         return b"".join(
-            add(piece, 1 + session._place) if of is None or name in of else piece
+            add(piece, 1 + session._index) if of is None or name in of else piece
             for name, piece in zip(session._dealers(), pieces_of(raw), strict=True)
         )
 
@@ -288,7 +288,7 @@ def deniers(patch: Patch, make: Callable[..., MaskedCompany], more: dict[str, An
     """So many holders of one dealer say that it sent them something else."""
     ring = frozenset
     patch.setattr(
-        Session, "_draw_holders", lambda one: ring((one._place + k) % _sites(one) for k in range(1, 1 + _holders(one)))
+        Session, "_draw_holders", lambda one: ring((one._index + k) % _sites(one) for k in range(1, 1 + _holders(one)))
     )
     them = make(**more, retries=0)
     place = them.terms.places[DEALER]
@@ -762,7 +762,7 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkey
     """Of a secret with too few holders left nothing more will come in this round. In the next they may be back."""
     graph = MaskGraph(holders=3, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
     monkeypatch.setattr(
-        Session, "_draw_holders", lambda session: frozenset({(session._place + k) % 9 for k in (1, 2, 3)})
+        Session, "_draw_holders", lambda session: frozenset({(session._index + k) % 9 for k in (1, 2, 3)})
     )
     them = masked_company(9, 6, graph=graph, retries=0)
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))

@@ -252,7 +252,7 @@ def test_a_slot_that_is_open_or_too_old_is_declined() -> None:
         (Message("hub", NAMES[0], Ask(6, Question(SLOTS))), "what this study does not ask"),
         (Message("hub", NAMES[0], Ask(6, Question(0, (np.zeros(1),)))), "what this study does not ask"),
         (Message("another hub", NAMES[0], Ask(6, Question(0))), "not the hub of this site"),
-        (Message("hub", NAMES[0], Contribution(round=6, arrays=(np.zeros(1),))), "sent Give to a site"),
+        (Message("hub", NAMES[0], Contribution(round=6, arrays=(np.zeros(1),))), "sent Contribution to a site"),
     ],
 )
 def test_a_bad_question_is_refused_and_changes_nothing(message: Message, why: str) -> None:

@@ -232,7 +232,7 @@ class ReplayMechanism(Mechanism):
         self.through = through
         # New releases that no log entry has yet, and releases from the log that the replay has not reached.
         self._new: list[Array] = []
-        self._known: deque[Array] = deque()
+        self._stored: deque[Array] = deque()
 
     def recall(self, released: bytes | None) -> None:
         """Put back what was released next."""
@@ -241,7 +241,7 @@ class ReplayMechanism(Mechanism):
             # `taken` wrote it. Releases are stored in the wire format, which keeps every bit of an array.
             assert isinstance(body, Contribution)
             # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
-            self._known.extend(np.array(array) for array in body.arrays)
+            self._stored.extend(np.array(array) for array in body.arrays)
 
     def taken(self) -> bytes | None:
         """What was released since the last call, to be written to disk; None if nothing was."""
@@ -250,13 +250,13 @@ class ReplayMechanism(Mechanism):
 
     def require_all_given(self) -> None:
         """Refuse to go on after a replay that did not use every release that was put back."""
-        if self._known:
+        if self._stored:
             raise ProtocolError(
                 "the transcript has releases that this hub does not make: it belongs to another study or version"
             )
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        return self._kept(self.through.release(private, label=label, share=share, slot=slot))
+        return self._replayed(self.through.release(private, label=label, share=share, slot=slot))
 
     def release_columns(
         self,
@@ -273,15 +273,15 @@ class ReplayMechanism(Mechanism):
             self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
         # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
-        return map(self._kept, released)
+        return map(self._replayed, released)
 
-    def _kept(self, released: Array) -> Array:
+    def _replayed(self, released: Array) -> Array:
         """The earlier release at this place if there is one; otherwise this one, to be written to disk."""
-        if not self._known:
+        if not self._stored:
             self._new.append(released)
             return released
         # The noise that was just drawn is thrown away unseen, so it costs nothing.
-        before = self._known.popleft()
+        before = self._stored.popleft()
         # A shape is all that can be compared: the noise just drawn differs from the old one by design.
         if before.shape != released.shape:
             raise ProtocolError(
@@ -311,7 +311,7 @@ class DurableHub(DurableParty):
             masking=masking, watch=self._note, through=through, asking=self._asked_before
         )
         # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
-        self._asked: Question | None = None
+        self._question: Question | None = None
         self._parties, self._transcript = parties, transcript
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
@@ -328,9 +328,9 @@ class DurableHub(DurableParty):
         Another machine may compute other last digits, and sites would take that for another question.
         """
         if not self._replaying:
-            self._asked = question
-        elif self._asked is not None:
-            question, self._asked = self._asked, None
+            self._question = question
+        elif self._question is not None:
+            question, self._question = self._question, None
             # The transcript is a file on disk: a question from it is checked like one from the network.
             self._parties.study.require_question(question)
         return question
@@ -385,7 +385,7 @@ class DurableHub(DurableParty):
         released = None if self._memory is None else self._memory.taken()
         # Where the move has brought the hub: to another question, or to the result. The round is 0, because only the question is
         # read back: the replayed hub counts its rounds itself.
-        question, self._asked = self._asked, None
+        question, self._question = self._question, None
         body: Ask | Done | None = None if question is None else Ask(0, question)
         if self.party.result is not None:
             body = Done(0, self._parties.study.encode_result(self.party.result))
@@ -410,7 +410,7 @@ class DurableHub(DurableParty):
                 self._memory.recall(event.released)
             body = None if event.outcome is None else decode(event.outcome).body
             if isinstance(body, Ask):
-                self._asked = body.question
+                self._question = body.question
             try:
                 # Without the checks of `take`: only messages that the hub had accepted are in the log.
                 match event.kind:
@@ -434,7 +434,7 @@ class DurableHub(DurableParty):
             if isinstance(body, Done) and self.party.result is not None:
                 # To the last digit what everyone was told, whatever this machine computes.
                 self.party.result = found_in(self._parties, body.arrays)
-            if self._asked is not None:
+            if self._question is not None:
                 raise ProtocolError("the transcript has questions that this hub does not ask: it is of another version")
         if self._memory is not None:
             self._memory.require_all_given()

@@ -148,8 +148,8 @@ class PeerAgent(Holder):
         """A peer that was stopped in the middle of a study cannot come back."""
         if entered.steps:
             raise ProtocolError(
-                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have continued without "
-                "it. What was charged stays charged; `eigenveil ledger close` frees the rest of the reserve"
+                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have continued "
+                "without it. What was charged stays charged; `eigenveil ledger close` frees the rest of the reserve"
             )
 
     async def on_joined(self, runner: Runner, name: str) -> None:

@@ -34,7 +34,6 @@ from eigenveil.runtimes.grpc import Credentials, Got, Joined, Left, Transport, T
 
 __all__ = [
     "MESSAGE",
-    "NOTE",
     "READY",
     "STOPPED",
     "THANKS",

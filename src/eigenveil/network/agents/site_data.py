@@ -203,7 +203,9 @@ class Holder(Agent):
         """Show that the party above has stopped."""
         await super().on_note(runner, sender, note)
         if note == STOPPED:
-            self.on_event(Event("waiting", sender, f"{sender} has stopped. The study continues when it is started again"))
+            self.on_event(
+                Event("waiting", sender, f"{sender} has stopped. The study continues when it is started again")
+            )
 
 
 def account_of(

@@ -38,22 +38,7 @@ from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.tasks.slots import SlotState
 from eigenveil.trackers.state import numbered, restored, taken_apart
 
-__all__ = ["DurableSlotHub", "SlotHubAgent", "current_line", "snapshot_from", "snapshot_parts"]
-
-
-def snapshot_parts(snapshot: HubSnapshot) -> tuple[str, tuple[Array, ...]]:
-    """A snapshot as JSON and arrays, like the state of a stream at one place."""
-    tree, arrays = taken_apart(snapshot)
-    return json.dumps(tree, sort_keys=True), tuple(arrays.values())
-
-
-def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
-    """The snapshot that was stored."""
-    # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
-    copies = numbered(np.array(array) for array in arrays)
-    snapshot = restored(json.loads(text), copies, more=(HubSnapshot, SlotState))
-    assert isinstance(snapshot, HubSnapshot)
-    return snapshot
+__all__ = ["DurableSlotHub", "SlotHubAgent", "current_line"]
 
 
 @final
@@ -133,16 +118,16 @@ class DurableSlotHub(DurableParty):
 
     def _store(self) -> None:
         """Replace the log by a snapshot, and by the keys of the masks where they are new."""
-        text, arrays = snapshot_parts(self.party.snapshot())
-        stored = encode(Message("hub", "hub", Contribution(round=0, arrays=arrays)))
-        if self._masking is None:
-            self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored))
-            return
-        facts = json.dumps(self._masking.facts()).encode()
-        keys, new = self._masking.keys, None
+        # As JSON and arrays, like the state of a stream at one place.
+        tree, arrays = taken_apart(self.party.snapshot())
+        text = json.dumps(tree, sort_keys=True).encode()
+        stored = encode(Message("hub", "hub", Contribution(round=0, arrays=tuple(arrays.values()))))
+        keys, facts, new = None, None, None
+        if self._masking is not None:
+            keys, facts = self._masking.keys, json.dumps(self._masking.facts()).encode()
         if keys is not None and keys.first != self._logged:
             new = LogEntry(kind="keys", data=encode(Message("hub", "hub", keys.stored())))
-        self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored, outcome=facts), keys=new)
+        self._log.cut(LogEntry(kind="snapshot", data=text, released=stored, outcome=facts), keys=new)
         if keys is not None:
             self._logged = keys.first
 
@@ -168,7 +153,10 @@ class DurableSlotHub(DurableParty):
                 assert event.released is not None
                 body = decode(event.released).body
                 assert isinstance(body, Contribution)
-                snapshot = snapshot_from(event.data.decode(), body.arrays)
+                # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
+                copies = numbered(np.array(array) for array in body.arrays)
+                snapshot = restored(json.loads(event.data), copies, more=(HubSnapshot, SlotState))
+                assert isinstance(snapshot, HubSnapshot)
                 self.party.restore(snapshot)
                 if self._masking is not None and event.outcome is not None:
                     self._masking.restore(json.loads(event.outcome), keys)

@@ -99,7 +99,7 @@ class StoredParts(MutableMapping[int, Any]):
         self._fresh.pop(slot, None)
         self._steps[slot] = step
 
-    def said(self, slot: int, round_: int) -> bytes:
+    def message(self, slot: int, round_: int) -> bytes:
         """What was committed for this slot, byte for byte but for the round that asks."""
         # The ledger compares what it reads with the digest that was committed.
         return in_round(self._durable_ledger.said(self._study, self._steps[slot]), round_)
@@ -110,7 +110,7 @@ class StoredParts(MutableMapping[int, Any]):
         if not self._masked:
             return ()
         # Masks are added to the words of a share, so they are read.
-        body = decode(self.said(slot, 0)).body
+        body = decode(self.message(slot, 0)).body
         assert isinstance(body, Masked)
         return body.limbs
 
@@ -260,7 +260,7 @@ class DurableSlotSite(Asked):
         if isinstance(party, SlotMember):
             # A part comes from the ledger: it is not in memory.
             return [
-                (reply.receiver, self._parts.said(party.asked, reply.body.round))
+                (reply.receiver, self._parts.message(party.last_slot, reply.body.round))
                 if isinstance(reply.body, Contribution)
                 else (reply.receiver, encode(reply))
                 for reply in answers
@@ -269,12 +269,12 @@ class DurableSlotSite(Asked):
         if answers:
             self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=cause.data)
             # A new round, or new keys: what came before them is not needed any more.
-            if self._place(self._in_ledger.number - 1, message, keys=party.sessions > sessions):
+            if self._note_position(self._in_ledger.number - 1, message, keys=party.sessions > sessions):
                 self._drop(party.newest)
             self._in_ledger.remember(cause.data, answers, outgoing)
         return outgoing
 
-    def _place(self, number: int, message: Message, *, keys: bool) -> bool:
+    def _note_position(self, number: int, message: Message, *, keys: bool) -> bool:
         """Note where in the ledger the keys and the last round are. Whether this message begins one of them.
 
         It begins `keys` if there are others since. A hub that repeats itself must begin nothing: what the site has signed in this
@@ -327,7 +327,7 @@ class DurableSlotSite(Asked):
             assert isinstance(self.party, MaskedSlotMember)
             message, answers = decode(incoming, limits=self._limits), [decode(raw) for raw in step.replies]
             self.party.recall(message, answers, sessions=record["sessions"])
-            self._place(step.number, message, keys=self.party.sessions > record["sessions"])
+            self._note_position(step.number, message, keys=self.party.sessions > record["sessions"])
             outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, step.replies, strict=True)]
             self._in_ledger.remember(incoming, answers, outgoing)
         else:

@@ -143,7 +143,7 @@ class LedgerSteps:
         # The party has said something that the ledger does not have. Any error before the commit must end this process.
         self.is_ahead = False
         # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
-        self._most = _RESUMED + 4 * questions
+        self._max_messages = _RESUMED + 4 * questions
         # What was said to the same bytes before, as after a lost connection, by their digest.
         self.answers: dict[bytes, list[Outgoing]] = {}
         self._log_lines = 0
@@ -156,8 +156,8 @@ class LedgerSteps:
     def require_few(self, message: Message) -> None:
         """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""
         # The result is exempt: a study that reached its end must be able to end.
-        if self.number >= self._most and not isinstance(message.body, Done):
-            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
+        if self.number >= self._max_messages and not isinstance(message.body, Done):
+            raise PeerError(message.sender, f"has asked {self._max_messages} times, more often than this study needs")
 
     def commit(self, came: bytes, replies: list[bytes], charges: tuple[Charge, ...]) -> None:
         """Write the next step. It is on disk when this returns."""

@@ -316,7 +316,7 @@ class PairKeys:
         self.signature = identity.sign(self._statement(name, self.public))
         self._agreed: dict[str, bytes] = {}
 
-    def known(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         """Whether this peer's key has arrived."""
         return name in self._agreed
 

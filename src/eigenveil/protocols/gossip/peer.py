@@ -492,7 +492,7 @@ class Peer(Party):
         if keys is None or pairing is None:
             return ()
         wanted = {*pairing.graph.neighbours(self.name), *self._among.graph.neighbours(self.name)}
-        return tuple(name for name in self.counted if name in wanted and not keys.known(name))
+        return tuple(name for name in self.counted if name in wanted and not keys.has(name))
 
     def _keys_to(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
         keys, terms = self._outgoing.keys, self._terms.digest

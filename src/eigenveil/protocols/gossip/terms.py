@@ -53,11 +53,11 @@ class Mixing:
 
     graph: Graph
     consensus: Consensus
-    weights: Array | None
     steps: int
-    low: float
-    high: float
-    left: float
+    weights: Array | None = None
+    low: float = 0.0
+    high: float = 0.0
+    left: float = 0.0
     tree: SpanningTree | None = None
 
     @classmethod
@@ -76,21 +76,10 @@ class Mixing:
         """
         require_param(graph.connected, "{graph} must be connected: some peers could never hear of others")
         if consensus == "tree":
-            require_param(
-                steps is None,
-                "{steps} has no effect with {consensus=tree}: a sum takes one pass up and one down the tree",
-            )
+            useless = "{steps} has no effect with {consensus=tree}: a sum takes one pass up and one down the tree"
+            require_param(steps is None, useless)
             tree = graph.spanning_tree()
-            return cls(
-                graph=graph,
-                consensus=consensus,
-                weights=None,
-                steps=2 * max(1, tree.depth),
-                low=0.0,
-                high=0.0,
-                left=0.0,
-                tree=tree,
-            )
+            return cls(graph=graph, consensus=consensus, steps=2 * max(1, tree.depth), tree=tree)
         weights = metropolis(graph) if weights is None else weights
         values = np.linalg.eigvalsh(weights)
         # The largest eigenvalue, one, belongs to the mean. How fast differences shrink depends on the others.
@@ -159,9 +148,8 @@ def require_weights(weights: Any) -> Array:
     ValueError: weights must be symmetric, but row 0, column 1 has 0.5 and row 1, column 0 has 0.4
     """
     matrix = np.asarray(weights, dtype=np.float64)
-    require(
-        matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1], f"weights must be a square matrix, got {matrix.shape}"
-    )
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    require(square, f"weights must be a square matrix, got {matrix.shape}")
     require(bool(np.isfinite(matrix).all()), "weights must be finite")
     apart = np.abs(matrix - matrix.T)
     i, j = (int(index) for index in np.unravel_index(int(apart.argmax()), apart.shape))
@@ -266,13 +254,11 @@ class GossipTerms:
     study: bytes = b""
     roster: Mapping[str, bytes] = field(default_factory=dict)
     digest: bytes = field(init=False)
-    _known: dict[frozenset[str], "Among"] = field(init=False, default_factory=dict)
+    _among_cache: dict[frozenset[str], "Among"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.quorum <= len(self.graph.names),
-            f"quorum must lie in 1..{len(self.graph.names)}, got {self.quorum}",
-        )
+        peers = len(self.graph.names)
+        require(1 <= self.quorum <= peers, f"quorum must lie in 1..{peers}, got {self.quorum}")
         require(self.deadline > 0, f"deadline must be positive, got {self.deadline}")
         require(self.retries >= 0, f"retries must not be negative, got {self.retries}")
         require(self.noise != "pairwise" or self.noise_graph is not None, "pairwise noise needs a noise_graph")
@@ -283,53 +269,9 @@ class GossipTerms:
         # own.
         has_identities = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
         require(has_identities, "pairwise noise needs the public identity of every peer in the roster")
-        object.__setattr__(self, "digest", self._digest())
-
-    def among(self, gone: Iterable[str]) -> "Among":
-        """The terms among the peers left when these have `gone`; a `ValueError` where no terms are possible."""
-        missing = frozenset(gone)
-        if missing not in self._known:
-            self._known[missing] = self._among(missing)
-        return self._known[missing]
-
-    def _among(self, gone: frozenset[str]) -> "Among":
-        graph = self.graph.without(gone)
-        pairing = None
-        if self.noise == "pairwise":
-            assert self.noise_graph is not None
-            pairing = Pairing.within(self.noise_graph.without(gone), colluders=self.colluders)
-        scale = 1.0
-        if pairing is not None:
-            max_degree = max(pairing.graph.degree(name) for name in pairing.graph.names)
-            scale = math.sqrt(1 + max_degree * pairing.ratio**2)
-        # Pair noise is larger than what it hides by `scale`, so mixing must leave less of it.
-        left = (_LEFT_EXACT if self.noise == "none" else _LEFT_NOISY) / (len(graph.names) * scale)
-        mixing = Mixing.over(graph, self.consensus, weights=self._weights(graph), steps=self.steps, left=left)
-        if pairing is not None and self.steps is not None:
-            # The error of a sum is at most m left ||x|| over all peers, and its own noise is sqrt(m) times a peer's.
-            rest = len(graph.names) * mixing.left * scale
-            require_param(
-                rest <= _LEFT_OF_PAIRS,
-                f"{{steps=}} would leave pair noise in the sum, {rest:.2g} times the intended noise. "
-                f"Leave {{steps}} out to take {steps_for(self.consensus, mixing.low, mixing.high, left)} steps, which leave "
-                "none that matters",
-                steps=self.steps,
-            )
-        return Among(graph, mixing, pairing)
-
-    def _weights(self, graph: Graph) -> Array | None:
-        """Given weights among the peers that are left. The weight of the others goes to the peer itself."""
-        if self.weights is None or self.consensus == "tree":
-            return None
-        keep = [i for i, name in enumerate(self.graph.names) if name in set(graph.names)]
-        weights: Array = self.weights[np.ix_(keep, keep)].copy()
-        weights[np.diag_indices(len(keep))] += 1 - weights.sum(axis=1)
-        return weights
-
-    def _digest(self) -> bytes:
         # The kind says how parts are packed, which keys pairs have and how noise is drawn: a peer that does it another way must
         # not share a digest.
-        return digest_of(
+        digest = digest_of(
             "gossip in whole steps, keys on P-256",
             peers=self.graph.names,
             edges=self.graph.edges,
@@ -343,7 +285,44 @@ class GossipTerms:
             restarts=self.restarts,
             study=self.study,
             roster=self.roster,
-        )[:16]
+        )
+        object.__setattr__(self, "digest", digest[:16])
+
+    def among(self, gone: Iterable[str]) -> "Among":
+        """The terms among the peers left when these have `gone`; a `ValueError` where no terms are possible."""
+        missing = frozenset(gone)
+        if missing not in self._among_cache:
+            self._among_cache[missing] = self._among(missing)
+        return self._among_cache[missing]
+
+    def _among(self, gone: frozenset[str]) -> "Among":
+        graph = self.graph.without(gone)
+        pairing, scale = None, 1.0
+        if self.noise == "pairwise":
+            assert self.noise_graph is not None
+            pairing = Pairing.within(self.noise_graph.without(gone), colluders=self.colluders)
+            max_degree = max(pairing.graph.degree(name) for name in pairing.graph.names)
+            scale = math.sqrt(1 + max_degree * pairing.ratio**2)
+        # Pair noise is larger than what it hides by `scale`, so mixing must leave less of it.
+        left = (_LEFT_EXACT if self.noise == "none" else _LEFT_NOISY) / (len(graph.names) * scale)
+        weights: Array | None = None
+        if self.weights is not None and self.consensus != "tree":
+            # Given weights among the peers that are left. The weight of the others goes to the peer itself.
+            keep = [i for i, name in enumerate(self.graph.names) if name in set(graph.names)]
+            weights = self.weights[np.ix_(keep, keep)].copy()
+            weights[np.diag_indices(len(keep))] += 1 - weights.sum(axis=1)
+        mixing = Mixing.over(graph, self.consensus, weights=weights, steps=self.steps, left=left)
+        if pairing is not None and self.steps is not None:
+            # The error of a sum is at most m left ||x|| over all peers, and its own noise is sqrt(m) times a peer's.
+            rest = len(graph.names) * mixing.left * scale
+            require_param(
+                rest <= _LEFT_OF_PAIRS,
+                f"{{steps=}} would leave pair noise in the sum, {rest:.2g} times the intended noise. "
+                f"Leave {{steps}} out to take {steps_for(self.consensus, mixing.low, mixing.high, left)} steps, which leave "
+                "none that matters",
+                steps=self.steps,
+            )
+        return Among(graph, mixing, pairing)
 
 
 @final

@@ -42,7 +42,6 @@ __all__ = [
     "SignatureCheck",
     "bundle_mark",
     "checks_needed",
-    "climb",
     "drawn",
     "factors_of",
     "pieces",

@@ -142,7 +142,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
     if loss < 0:
         return None
 
-    def found(holders: int, loss: int) -> MaskGraph | None:
+    def graph_with(holders: int, loss: int) -> MaskGraph | None:
         threshold = _threshold(sites, survivors, holders)
         chance = 1.0
         if threshold > colluders:
@@ -156,18 +156,18 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
 
     # Bisection for the fewest holders that keep `failure`.
     few, many = 0, sites // _CHEAPER - 1
-    best = found(many, loss) if many > 0 else None
+    best = graph_with(many, loss) if many > 0 else None
     if best is None:
         return None
     while many - few > 1:
         middle = (few + many) // 2
-        better = found(middle, loss)
+        better = graph_with(middle, loss)
         best, few, many = (best, middle, many) if better is None else (better, few, middle)
     # With this many holders, fewer honest sites may have to be given up.
     few, many = -1, loss
     while many - few > 1:
         middle = (few + many) // 2
-        better = found(best.holders, middle)
+        better = graph_with(best.holders, middle)
         best, few, many = (best, middle, many) if better is None else (better, few, middle)
     return best
 

@@ -206,21 +206,19 @@ class SecureAggregationRound(Exchange):
     ) -> None:
         self.round, self.question = round_, question
         self._masking, self._terms = masking, masking.terms
-        self._asked = tuple(recipients)
+        self._recipients = tuple(recipients)
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
         ready = masking.keys is not None
         self._keys = masking.keys if masking.keys is not None else masking.keyring(round_)
         self._step: Step = "mask" if ready else "keys"
         self._common: StepRequest | None = None
-        self._answers: dict[str, Body | None] = {}
         # Those whose dealings do not fit their public keys: their answers count as declined.
         self._liars: set[str] = set()
-        self._awaited = 0
         eligible = [name for name in recipients if name not in masking.banned]
         self._wait_for(name for name in eligible if not ready or name in self._keys.roster)
         # Modulo 2^64 the order of addition does not matter, so parts are added as they come.
-        self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
+        self._limbs = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
         self._bundles: dict[str, dict[str, bytes]] = {}
         self._alive: tuple[str, ...] = ()
         self._total: NDArray[np.float64] | None = None
@@ -240,13 +238,8 @@ class SecureAggregationRound(Exchange):
     def failed(self) -> bool:
         return self._failed and self._step not in _BEFORE_PARTS
 
-    @property
-    def complete(self) -> bool:
-        return self._awaited == 0
-
     def _wait_for(self, names: Iterable[str]) -> None:
-        self._answers = dict.fromkeys(names)
-        self._awaited = len(self._answers)
+        self._await(names)
         self._common = None
 
     # What the hub says.
@@ -299,11 +292,7 @@ class SecureAggregationRound(Exchange):
 
     def receive(self, sender: str, body: Body) -> None:
         # All checks come before any change: a refused answer leaves no trace.
-        self._require_round(sender, body)
-        if sender not in self._answers:
-            raise PeerError(sender, f"was not asked in round {self.round}, {self.name}")
-        if self._answers[sender] is not None:
-            raise PeerError(sender, f"answered round {self.round}, {self.name}, more than once")
+        self._require_awaited(sender, body)
         if isinstance(body, StepReply) and body.step == self._step and body.data == DECLINED:
             # A decline counts only if its site signed it. Otherwise anybody on the way could drop a site from the sum.
             self._require_signed(sender, digest("declined"), body.signature)
@@ -316,20 +305,16 @@ class SecureAggregationRound(Exchange):
             self._liars.add(sender)
             body = Decline(self.round)
         if isinstance(body, Masked):
-            np.add(self._words, body.limbs, out=self._words)
+            np.add(self._limbs, body.limbs, out=self._limbs)
             # Its words are in the sum. Keeping them would take the memory of one part for each site.
             body = Masked(body.round, np.empty(0, dtype=np.uint64), body.signature)
         self._answers[sender] = body
         self._awaited -= 1
         self._masking.answered.add(sender)
 
-    def _require_round(self, sender: str, body: Body) -> None:
-        if body.round != self.round:
-            raise PeerError(sender, f"answered round {body.round} in round {self.round}")
-
     def _require_size(self, sender: str, body: Masked) -> None:
-        if body.limbs.dtype != np.uint64 or body.limbs.shape != self._words.shape:
-            raise PeerError(sender, f"sent a masked part that does not have {len(self._words)} words")
+        if body.limbs.dtype != np.uint64 or body.limbs.shape != self._limbs.shape:
+            raise PeerError(sender, f"sent a masked part that does not have {len(self._limbs)} words")
 
     def _require_sound(self, sender: str, body: Body) -> None:
         """Refuse an answer of the wrong kind or length, or without its sender's signature."""
@@ -357,7 +342,7 @@ class SecureAggregationRound(Exchange):
         return return_digest(body.data, body.table)
 
     def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
-        if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):
+        if not self._terms.signed(sender, self._keys.statement(self.round, self._step, what), signature):
             raise PeerError(sender, f"sent an answer without its valid signature: round {self.round}, {self.name}")
 
     def _read(self, sender: str, body: StepReply) -> None:
@@ -390,7 +375,9 @@ class SecureAggregationRound(Exchange):
             present = {
                 name for name, answer in self._answers.items() if answer is not None and not isinstance(answer, Decline)
             }
-        return tuple(n for n in self._asked if n in present), tuple(n for n in self._asked if n not in present)
+        return tuple(n for n in self._recipients if n in present), tuple(
+            n for n in self._recipients if n not in present
+        )
 
     # From step to step.
 
@@ -442,7 +429,7 @@ class SecureAggregationRound(Exchange):
         """
         if self._failed or self._step in _BEFORE_PARTS:
             return False
-        others = any(name not in self._keys.roster and name not in self._masking.banned for name in self._asked)
+        others = any(name not in self._keys.roster and name not in self._masking.banned for name in self._recipients)
         if self._step == "mask" and self._reopened and others:
             self._masking.keys = None
             return False
@@ -476,8 +463,8 @@ class SecureAggregationRound(Exchange):
                     key = agree(private, keys.public[other].keys[at], pair_purpose(keys.bound, round_, i, j))
                     # The survivor added this mask if it comes first on the roster, so here it is subtracted, and the reverse.
                     masks.append((key, not i < j))
-        add_masks(self._words, masks, self._digest)
-        self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
+        add_masks(self._limbs, masks, self._digest)
+        self._total = self._terms.read(self._limbs, self._task, self._inner, self._fraction)
 
     def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> SharePool:
         """The shares that match their dealers' digests. A holder that confirmed a bundle and reveals another share has lied."""
@@ -567,8 +554,8 @@ class SecureAggregationRound(Exchange):
         reasons += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
             f"round {self.round} ({self.name}): {pool.count(name)} shares of the secret of {name} are valid, and "
-            f"{self._terms.graph.threshold} are needed: {'; '.join(reasons) or 'its holders are gone'}. Resume to continue without "
-            "these sites, with new keys, noise and charge"
+            f"{self._terms.graph.threshold} are needed: {'; '.join(reasons) or 'its holders are gone'}. Resume to continue "
+            "without these sites, with new keys, noise and charge"
         )
 
     def _joined(self, pool: SharePool, name: str, expected: bytes) -> bytes:

@@ -296,7 +296,7 @@ class MaskedMember(Party):
     # The end of a round.
 
     def _survivors(self, brief: StepRequest) -> Body:
-        session, now = self._given(brief)
+        session, now = self._open_round(brief)
         size = self._terms.bytes_of_bits
         alive, dead = brief.data[:size], brief.data[size:]
         listed = list_digest(now.digest, alive, dead)
@@ -335,12 +335,12 @@ class MaskedMember(Party):
         require(self.name in alive, "this site gave its part and is listed as dropped out")
 
     def _list_claim(self, brief: StepRequest) -> Body:
-        session, now = self._given(brief)
+        session, now = self._open_round(brief)
         require(now.listed != b"", "no list of survivors has been signed yet")
         return self._returned(session, brief, now.check.challenge(brief.data))
 
     def _open(self, brief: StepRequest) -> Body:
-        session, now = self._given(brief)
+        session, now = self._open_round(brief)
         require(now.listed != b"", "this site has signed no list of survivors")
         # Revealed once. Later calls repeat the same bytes.
         if now.revealed is None:
@@ -349,9 +349,9 @@ class MaskedMember(Party):
         return now.revealed
 
     def _require_list_signed(self, session: Session, now: _SiteRound, signatures: Table) -> None:
-        now.check.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
+        now.check.require_signed(signatures, session.statement(now.number, "survivors", now.listed), among=now.alive)
 
-    def _given(self, brief: StepRequest) -> tuple[Session, _SiteRound]:
+    def _open_round(self, brief: StepRequest) -> tuple[Session, _SiteRound]:
         session, now = self._session, self._now
         require(
             session is not None and now is not None and now.number == brief.round and now.masked is not None,

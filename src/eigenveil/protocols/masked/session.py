@@ -40,15 +40,15 @@ from eigenveil.protocols.masked.dealing import (
     secret_count,
 )
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, Joiner, blended, is_share, polynomial, share_in, split
-from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, statement_in
 from eigenveil.protocols.messages import StepReply, Table
 
-__all__ = ["BEFORE_ROSTER", "NO_SHARE", "Keyring", "Session", "SharePool", "bundle_size", "pair_purpose", "roster_of"]
+__all__ = ["Keyring", "Session", "SharePool", "bundle_size", "pair_purpose", "roster_of"]
 
 # Stands for a share that a holder does not have: these bytes are not an element of the field.
-NO_SHARE = b"\xff" * SHARE_BYTES
+_NO_SHARE = b"\xff" * SHARE_BYTES
 # The steps before the roster is fixed, as they are called on the wire. Every later statement is bound to the roster.
-BEFORE_ROSTER: Final = ("keys", "packets", "roster")
+_BEFORE_ROSTER: Final = ("keys", "packets", "roster")
 
 
 def bundle_size(terms: MaskedTerms) -> int:
@@ -86,7 +86,7 @@ class Session:
         self.id, self.first, self.nonce = terms.session(nonce, first), first, nonce
         self._terms, self._name, self._identity = terms, name, identity
         self._places = terms.places
-        self._place = self._places[name]
+        self._index = self._places[name]
         self._draw = os.urandom if draw is None else draw
         bundles = draw_key(self._draw)
         self._bundles = private_key(bundles)
@@ -109,13 +109,13 @@ class Session:
         self._bound = b""
         # For each dealer: its shares that this site has, and what it has committed itself to.
         self._held: dict[str, tuple[list[bytes], bytes]] = {}
-        self._seen: dict[str, bytes] = {}
+        self._arrived: dict[str, bytes] = {}
         self.check = SignatureCheck(terms, self._draw(KEY))
         self.sealed = False
 
     def _draw_holders(self) -> frozenset[int]:
         """All other sites, or as many as the graph says, drawn by this site alone so that nobody can choose them for it."""
-        others = [at for at in range(len(self._terms.roster)) if at != self._place]
+        others = [at for at in range(len(self._terms.roster)) if at != self._index]
         if self._terms.graph.complete:
             return frozenset(others)
         # The first sites in an order that nobody can predict.
@@ -126,13 +126,13 @@ class Session:
         """Whether this session has keys for a round."""
         return self.sealed and self.first <= round_ < self.first + self._terms.rounds
 
-    def said(self, round_: int, step: str, what: bytes) -> bytes:
+    def statement(self, round_: int, step: str, what: bytes) -> bytes:
         """The statement that a site signs in one step of a round."""
-        return said_in(self.id if step in BEFORE_ROSTER else self._bound, round_, step, what)
+        return statement_in(self.id if step in _BEFORE_ROSTER else self._bound, round_, step, what)
 
     def sign(self, round_: int, step: str, what: bytes) -> bytes:
         """This site's signature under that statement."""
-        return self._identity.sign(self.said(round_, step, what))
+        return self._identity.sign(self.statement(round_, step, what))
 
     def share_out(self, signed_keys: Table) -> tuple[bytes, Table] | None:
         """What this site says of the shares of its secrets (a `Dealing`), and a sealed bundle for each holder in the table.
@@ -147,7 +147,7 @@ class Session:
             self._require_signed_keys(name, raw, signature)
             read[name] = PublicKeys.read(self._terms, self._places[name], raw)
             # Only keys of neighbours: a site makes a mask with every site whose keys it accepts.
-            near = self._place in read[name].holders or self._places[name] in self.public.holders
+            near = self._index in read[name].holders or self._places[name] in self.public.holders
             require(near, "signed keys are of a site that is not a neighbour of this one")
         holders = [name for name in read if self._places[name] in self.public.holders]
         if len(holders) + 1 < self._terms.graph.threshold:
@@ -157,11 +157,11 @@ class Session:
         secrets = [*self._seeds, *self._keys, self._blind]
         polynomials = [polynomial(secret, threshold=self._terms.graph.threshold, draw=self._draw) for secret in secrets]
         shares = split(polynomials, holders=points)
-        digests = tuple(ShareDigests.of(self.id, 1 + self._place, point, held) for point, held in shares.items())
+        digests = tuple(ShareDigests.of(self.id, 1 + self._index, point, held) for point, held in shares.items())
         committed = Dealing.commitment(digests)
         blend = blended(polynomials, self._factors(self._name, committed))
         # The site is a holder of its own secrets too: with few survivors its own share may be needed.
-        self._held = {self._name: (shares[1 + self._place], committed)}
+        self._held = {self._name: (shares[1 + self._index], committed)}
         self._keys_of = read
         self._digests |= {name: digest("public keys", signed[:-SIGNATURE]) for name, signed in signed_keys}
         sealed = tuple(
@@ -185,20 +185,20 @@ class Session:
             proof = bytes(KEY)
             if name in self._held:
                 shares, committed = self._held[name]
-                got = ShareDigests.of(self.id, 1 + self._places[name], 1 + self._place, shares)
+                got = ShareDigests.of(self.id, 1 + self._places[name], 1 + self._index, shares)
                 factors = self._factors(name, committed)
                 value = sum(factor * share_in(share) for factor, share in zip(factors, shares, strict=True))
                 proof = receipt(got, committed, value)
-            receipts += [proof, self._seen.get(name, bundle_mark(b""))]
+            receipts += [proof, self._arrived.get(name, bundle_mark(b""))]
         return b"".join(receipts)
 
     def _dealers(self) -> list[str]:
         """The sites on the roster of whose secrets this site has shares, itself included, in the order of the roster."""
-        mine = {name for name, keys in self._keys_of.items() if self._place in keys.holders} | {self._name}
+        mine = {name for name, keys in self._keys_of.items() if self._index in keys.holders} | {self._name}
         return [name for name in self._terms.roster if name in mine and name in self.roster]
 
     def _require_signed_keys(self, name: str, raw: bytes, signature: bytes) -> None:
-        statement = self.said(self.first, "keys", digest("return", raw))
+        statement = self.statement(self.first, "keys", digest("return", raw))
         require(self._terms.signed(name, statement, signature), f"the list of keys of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
@@ -217,7 +217,7 @@ class Session:
         self._require_same_keys(named, dict(zip(listed, pieces(roster[size:], KEY), strict=True)))
         self._require_all_holders(named)
         sealed_bundles = dict(bundles)
-        dealers = {name for name, keys in self._keys_of.items() if name in named and self._place in keys.holders}
+        dealers = {name for name, keys in self._keys_of.items() if name in named and self._index in keys.holders}
         # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
         require(
             set(sealed_bundles) == dealers, "the bundles are not from exactly the sites that have this one as a holder"
@@ -225,7 +225,7 @@ class Session:
         if sum(self._places[name] in self.public.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
-        self._seen = {name: bundle_mark(sealed) for name, sealed in sealed_bundles.items()}
+        self._arrived = {name: bundle_mark(sealed) for name, sealed in sealed_bundles.items()}
         for name, sealed in sealed_bundles.items():
             key = agree(self._bundles, self._keys_of[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
@@ -250,7 +250,7 @@ class Session:
     def seal(self, signatures: Table) -> None:
         """Accept the roster, if enough sites have signed the same one."""
         require(self._roster_digest != b"", "this site has signed no roster")
-        statement = self.said(self.first, "roster", self._roster_digest)
+        statement = self.statement(self.first, "roster", self._roster_digest)
         self._require_roster_signed(signatures, statement)
         self.sealed = True
 
@@ -266,9 +266,9 @@ class Session:
         for name, keys in self._keys_of.items():
             if name in self.roster:
                 index = self._places[name]
-                purpose = pair_purpose(self._bound, round_, self._place, index)
+                purpose = pair_purpose(self._bound, round_, self._index, index)
                 # The site that comes first on the roster adds, the other subtracts: the mask cancels in the sum of both.
-                mask_keys.append((agree(key, keys.keys[at], purpose), self._place < index))
+                mask_keys.append((agree(key, keys.keys[at], purpose), self._index < index))
         return mask_keys
 
     def reveal(self, round_: int, alive: frozenset[str]) -> bytes:
@@ -278,7 +278,7 @@ class Session:
         for name in self._dealers():
             # Seed or mask key, never both: the one list of survivors decides. The share that blinds is never revealed.
             which = at if name in alive else rounds + at
-            shares.append(self._held[name][0][which] if name in self._held else NO_SHARE)
+            shares.append(self._held[name][0][which] if name in self._held else _NO_SHARE)
         return b"".join(shares)
 
 
@@ -347,9 +347,9 @@ class Keyring:
         """The roster, as sites sign it."""
         return roster_of(self.terms, {name: self.raw(name) for name in self.roster})
 
-    def said(self, round_: int, step: str, what: bytes) -> bytes:
+    def statement(self, round_: int, step: str, what: bytes) -> bytes:
         """The statement that a site signs in one step of a round."""
-        return said_in(self.id if step in BEFORE_ROSTER else self.bound, round_, step, what)
+        return statement_in(self.id if step in _BEFORE_ROSTER else self.bound, round_, step, what)
 
     def proves(self, name: str, answer: StepReply) -> bool:
         """Whether what a dealer says of its shares fits its public keys."""

@@ -19,7 +19,7 @@ from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, digest_of, i
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks.base import Question, SumTask
 
-__all__ = ["DECLINED", "MaskedTerms", "PublicKeys", "bound_to", "question_digest", "require_survivors", "said_in"]
+__all__ = ["DECLINED", "MaskedTerms", "PublicKeys", "bound_to", "question_digest", "require_survivors", "statement_in"]
 
 # What a site answers in place of a part or a step.
 DECLINED: Final = b"declined"
@@ -256,7 +256,7 @@ class PublicKeys:
         return cls(bundles=pieces[0], keys=keys, seeds=seeds, blind=pieces[-1], holders=frozenset(holders))
 
 
-def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
+def statement_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
     """The statement that a site signs in one step of a round."""
     return digest("said", context, round_, step, what)
 

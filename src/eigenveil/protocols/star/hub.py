@@ -272,7 +272,7 @@ class Node(Asker):
     ) -> None:
         super().__init__(name, below, terms)
         self._above, self._task = above, task
-        self._asked: Question | None = None
+        self._question: Question | None = None
         self._answer: Contribution | Decline | None = None
         self._result: Done | None = None
 
@@ -288,7 +288,7 @@ class Node(Asker):
             case Ask() as ask if ask.round > self._round:
                 return self._open(ask)
             case Ask() as ask if (
-                ask.round == self._round and self._asked is not None and ask.question.same(self._asked)
+                ask.round == self._round and self._question is not None and ask.question.same(self._question)
             ):
                 # Asked again: the same part, or nothing while it is still being gathered.
                 return [] if self._answer is None else [Message(self.name, self._above, self._answer)]
@@ -311,7 +311,7 @@ class Node(Asker):
         require_asked(self._task, ask.question, by=self._above)
         # The hub says who has dropped out, for good: a node that was started again would not know.
         gone = set(ask.without)
-        self._round, self._asked, self._answer = ask.round, ask.question, None
+        self._round, self._question, self._answer = ask.round, ask.question, None
         self._next_wait()
         recipients = reachable(self._below, gone)
         self._now = Gathering(self._task, ask.round, ask.question, recipients, below=self._below, gone=gone)

@@ -6,7 +6,7 @@ in common: how long they wait, and whom they ask again.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -52,10 +52,27 @@ class Exchange(ABC):
     round: int
     question: Question
 
+    def _await(self, names: Iterable[str]) -> None:
+        """Wait for the answers of these."""
+        self._answers: dict[str, Any] = dict.fromkeys(names)  # None while an answer is awaited.
+        self._awaited = len(self._answers)
+
     @property
-    @abstractmethod
     def complete(self) -> bool:
-        """Whether everybody asked in this step has answered."""
+        """Whether all who were asked in this step have answered."""
+        return self._awaited == 0
+
+    def _require_round(self, sender: str, body: Body) -> None:
+        if body.round != self.round:
+            raise PeerError(sender, f"answered round {body.round} in round {self.round}")
+
+    def _require_awaited(self, sender: str, body: Body) -> None:
+        self._require_round(sender, body)
+        step = f"round {self.round}" + (f", {self.name}" if self.name else "")
+        if sender not in self._answers:
+            raise PeerError(sender, f"was not asked in {step}")
+        if self._answers[sender] is not None:
+            raise PeerError(sender, f"answered {step}{',' if self.name else ''} more than once")
 
     @abstractmethod
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
@@ -198,18 +215,13 @@ class Gathering(Exchange):
     ) -> None:
         self.round, self.question = round_, question
         self._task, self._below, self._gone, self._weights = task, below, frozenset(gone), weights
-        # True for a part, False for a decline, None while the answer is awaited.
-        self._answers: dict[str, bool | None] = dict.fromkeys(recipients)
-        self._awaited = len(self._answers)
+        # An answer is True for a part, and False for a decline.
+        self._await(recipients)
         self._short: dict[str, tuple[str, ...]] = {}
         # Parts that came before an earlier one in the order, and cannot be added yet.
         self._held: dict[str, Any] = {}
         self._order, self._next = tuple(recipients), 0
         self._total: Any = None
-
-    @property
-    def complete(self) -> bool:
-        return self._awaited == 0
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
         # A set has no order, and the same question must have the same bytes on every run.
@@ -219,12 +231,7 @@ class Gathering(Exchange):
     def receive(self, sender: str, body: Body) -> None:
         if not isinstance(body, Contribution | Decline):
             raise PeerError(sender, f"sent {type(body).__name__} where an answer to round {self.round} was due")
-        if body.round != self.round:
-            raise PeerError(sender, f"answered round {body.round} in round {self.round}")
-        if sender not in self._answers:
-            raise PeerError(sender, f"was not asked in round {self.round}")
-        if self._answers[sender] is not None:
-            raise PeerError(sender, f"answered round {self.round} more than once")
+        self._require_awaited(sender, body)
         if isinstance(body, Contribution):
             # Checked before anything is noted, so that a site whose part is refused can still send a good one.
             named = set(body.missing)

@@ -43,9 +43,9 @@ class Member(Party):
         most_questions: int | None = None,
     ) -> None:
         super().__init__(name)
-        self._hub, self._task, self._most = hub, task, most_questions
+        self._hub, self._task, self._max_questions = hub, task, most_questions
         self._rows, self._mechanism = rows, mechanism
-        self._asked: Question | None = None
+        self._question: Question | None = None
         self._round, self._questions = -1, 0
         self._answer: Contribution | None = None
         self.error: Exception | None = None
@@ -70,8 +70,8 @@ class Member(Party):
             self.receive(message)
             return
         # A site that restarts must not answer more questions than the study has.
-        self._questions += self._asked is None or not ask.question.same(self._asked)
-        self._round, self._asked = ask.round, ask.question
+        self._questions += self._question is None or not ask.question.same(self._question)
+        self._round, self._question = ask.round, ask.question
         self._answer = answers[0] if isinstance(answers[0], Contribution) else None
 
     def _on_ask(self, round_: int, question: Question, hub: str) -> Contribution | Decline:
@@ -79,23 +79,20 @@ class Member(Party):
             raise PeerError(hub, "asked again after the result")
         if round_ < self._round:
             raise PeerError(hub, f"asked for round {round_} in round {self._round}")
-        if self._asked is not None and question.same(self._asked):
-            # Asked again, in this round or after a hub resumed: the same numbers, which need no second charge.
-            self._round = round_
+        if self._question is not None and question.same(self._question):
+            # Asked again, in this round or after a hub resumed: the same numbers, which need no second charge. After a
+            # decline the rows may be readable now.
             if self._answer is not None:
+                self._round = round_
                 return replace(self._answer, round=round_)
-            # The site declined before. Its rows may be readable now.
-            answer = self._work(round_, question)
-            self._answer = (
-                answer if isinstance(answer, Contribution) and not isinstance(self._mechanism, Exact) else None
-            )
-            return answer
-        if self._asked is not None and round_ == self._round:
-            raise PeerError(hub, f"asked two different questions in round {round_}")
-        require_asked(self._task, question, by=hub)
-        if self._most is not None and self._questions >= self._most:
-            raise PeerError(hub, f"asked more than the {self._most} questions that this study has")
-        self._round, self._asked, self._questions = round_, question, self._questions + 1
+        else:
+            if self._question is not None and round_ == self._round:
+                raise PeerError(hub, f"asked two different questions in round {round_}")
+            require_asked(self._task, question, by=hub)
+            if self._max_questions is not None and self._questions >= self._max_questions:
+                raise PeerError(hub, f"asked more than the {self._max_questions} questions that this study has")
+            self._question, self._questions = question, self._questions + 1
+        self._round = round_
         answer = self._work(round_, question)
         # Without noise the same work gives the same numbers, so thousands of sites need not keep theirs in memory.
         self._answer = answer if isinstance(answer, Contribution) and not isinstance(self._mechanism, Exact) else None
