@@ -50,7 +50,7 @@ def test_low_bits_of_what_we_ship_tell_nothing(case: Case) -> None:
 
 def test_noise_in_floating_point_is_refuted_in_a_quick_audit() -> None:
     verdict = assess_fit(FLOATING)
-    assert verdict.as_it_should
+    assert verdict.matches_expectation
     (finding,) = verdict.findings
     # Nearly all guesses are right, so that the bound is nearly as far as these runs can reach.
     assert finding.bound > 0.9 * finding.reach
@@ -71,7 +71,7 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
     monkeypatch.setattr(Gaussian, "release", release)
     monkeypatch.setattr(slices, "release_columns", columns)
     verdict = assess_fit(case)
-    assert not verdict.as_it_should
+    assert not verdict.matches_expectation
     if case.name in ("bits/site-part", "bits/hub-release", "bits/peers-independent"):
         assert verdict.refuted
     else:

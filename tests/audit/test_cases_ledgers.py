@@ -85,9 +85,9 @@ def an_empty_slot_says_nothing(patch: Patch) -> None:
     ids=lambda found: getattr(found, "__name__", found),
 )
 def test_a_mistake_is_refuted(monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Patch], None], name: str) -> None:
-    ledgers._known.cache_clear()
+    ledgers._shape_in_world.cache_clear()
     mistake(monkeypatch)
     try:
         assert assess_fit(name).refuted
     finally:
-        ledgers._known.cache_clear()
+        ledgers._shape_in_world.cache_clear()

@@ -29,7 +29,7 @@ def test_what_is_shipped_stands(case: Case) -> None:
 def test_a_missing_share_is_refuted_in_a_quick_audit(case: Case) -> None:
     (verdict,) = audit([case], seed=1, jobs=1, confidence=ONE_OF_MANY)
     assert verdict.refuted
-    assert verdict.as_it_should
+    assert verdict.matches_expectation
 
 
 @pytest.mark.parametrize("case", UNMASKED, ids=lambda case: case.name)

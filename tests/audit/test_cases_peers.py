@@ -44,7 +44,7 @@ def test_what_we_ship_stands(case: Case) -> None:
 def test_what_is_wrong_is_found(case: Case) -> None:
     verdict = assess_fit(case)
     assert refuted_by(verdict) == set(case.tests)
-    assert verdict.as_it_should
+    assert verdict.matches_expectation
 
 
 @pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)

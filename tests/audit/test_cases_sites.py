@@ -49,7 +49,7 @@ def shrink_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
 def test_what_is_shipped_stands(case: Case) -> None:
     verdict = tried(case, runs=12)
     assert verdict.words == "not refuted"
-    assert verdict.as_it_should
+    assert verdict.matches_expectation
 
 
 @pytest.mark.parametrize("case", LIKELIHOOD, ids=lambda case: case.name)
@@ -116,7 +116,7 @@ def test_four_local_steps_as_published_are_refuted_in_a_quick_audit() -> None:
     (verdict,) = audit([case], seed=1, jobs=1, confidence=1 - 0.01 / 60)
     assert verdict.refuted
     assert [finding.test for finding in verdict.findings] == ["curve"]
-    assert verdict.as_it_should
+    assert verdict.matches_expectation
 
 
 def test_one_local_step_as_published_keeps_its_guarantee_for_an_entry() -> None:

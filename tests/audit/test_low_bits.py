@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, told
+from eigenveil.audit.low_bits import Candidates, certain, evidence, likelihood, on_steps
 from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
@@ -62,7 +62,7 @@ def guesses(release: Released, *, runs: int, dim: int = 12, people: int = 60) ->
         seen = [Candidates.of(released, without, given, scale=1 / MU, symmetric=True)]
         there.append(1 if present else -1)
         sure.append(certain(seen))
-        scores.append(told(seen))
+        scores.append(evidence(seen))
     return np.array(there), np.array(sure), np.array(scores)
 
 
@@ -107,7 +107,7 @@ def test_the_likelihood_is_that_of_two_normals() -> None:
     assert math.isclose(likelihood([seen]), by_hand)
     assert math.isclose(likelihood([seen, seen]), 2 * by_hand)
     # Where releases share their noise, one of them counts.
-    assert math.isclose(told([seen, seen], weighed=[seen]) % 1e6, by_hand % 1e6)
+    assert math.isclose(evidence([seen, seen], weighed=[seen]) % 1e6, by_hand % 1e6)
 
 
 def test_every_float_that_noise_leads_to_counts_as_possible() -> None:

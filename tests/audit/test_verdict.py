@@ -164,19 +164,19 @@ def test_a_verdict_says_it_in_words_and_in_json() -> None:
     there = [bool(number % 2) for number in range(200)]
     seen = tuple(Trial(scores=np.array([float(one)]), present=np.array([one]), noise=np.zeros(3)) for one in there)
     verdict = judged(case("curve", "noise", threshold=0.5, kind="specimen"), seen)
-    assert verdict.refuted and verdict.as_it_should and verdict.words == "refuted"
-    assert not replace(verdict, kind="shipped").as_it_should
+    assert verdict.refuted and verdict.matches_expectation and verdict.words == "refuted"
+    assert not replace(verdict, kind="shipped").matches_expectation
     (noise,) = [finding for finding in verdict.findings if finding.test == "noise"]
     assert math.isinf(noise.bound)
     assert str(verdict.findings[0]).startswith("refuted: guesses are right at most")
     plain = json.loads(json.dumps(verdict.to_json(), allow_nan=False))
-    assert plain["verdict"] == "refuted" and plain["as_it_should"] is True
+    assert plain["verdict"] == "refuted" and plain["matches_expectation"] is True
     assert [finding["level"] for finding in plain["findings"]] == [0.005, 0.005]
     assert plain["findings"][1]["bound"] is None and plain["findings"][1]["refuted"] is True
     still = judged(
         case("curve", threshold=0.5), tuple(Trial(scores=np.ones(1), present=np.array([one])) for one in there)
     )
-    assert still.words == "not refuted" and still.as_it_should
+    assert still.words == "not refuted" and still.matches_expectation
     assert str(still.findings[0]).startswith("not refuted: ")
     assert "proved" not in json.dumps(still.to_json())
 

@@ -5,10 +5,10 @@ not by the toss of a fair coin. The case scores each canary from what the advers
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Final, Literal, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import beta, binom, chi2
 
-from eigenveil.core.accounting import Budget
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
@@ -79,43 +79,54 @@ def mu_of(budget: Budget) -> float:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What is claimed of a release: `words` name the guarantee, (epsilon, delta) is claimed, and the curve is tested at `mu`.
-
-    A Gaussian guarantee has its own `mu`: (epsilon, delta) holds exactly up to it.
+    """What is claimed of a release.
 
     >>> round(Claim.of(Budget(1.0, 1e-5), "the guarantee").mu, 3)
     0.268
     """
 
-    words: str
+    words: str  # The name of the guarantee.
     epsilon: float
     delta: float
-    mu: float
+    mu: float  # The curve is tested here. For a Gaussian guarantee (epsilon, delta) holds exactly up to it.
 
     @classmethod
     def of(cls, budget: Budget, description: str) -> "Claim":
         """A claim of (epsilon, delta) for Gaussian noise."""
         return cls(words=description, epsilon=budget.epsilon, delta=budget.delta, mu=mu_of(budget))
 
+    @classmethod
+    def at_mu(cls, mu: float, delta: float, description: str) -> "Claim":
+        """A claim of Gaussian noise that is known by its mu."""
+        return cls(words=description, epsilon=epsilon_of(mu, delta), delta=delta, mu=mu)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Trial:
-    """What one run showed: a score for each canary, (m,), larger if it seems present, and whether it was, (m,).
+    """What one run showed.
 
-    An auditor who knows the table computes the noise that was added to the released numbers: `noise`, (q,), in units of the
-    deviation that was charged. If the claim is true these are independent standard normals. The numbers of each release are
-    counted in `parts`, all in one unless given. Each release is tested by itself, because a small one would be lost in a large
-    one. The canary that moves all releases most moves them by `moved`, in the same units. If the claim is true this is at most
-    mu, whatever sensitivities were computed.
+    An auditor who knows the table computes the noise that was added to the released numbers, in units of the deviation that was
+    charged. If the claim is true these are independent standard normals. Each release is tested by itself, because a small one
+    would be lost in a large one.
     """
 
-    scores: Array
-    present: NDArray[np.bool_]
-    # Empty where an adversary cannot separate noise from the value.
-    noise: Array = field(default_factory=lambda: np.zeros(0))
-    parts: tuple[int, ...] = ()
+    scores: Array  # A score for each canary, (m,), larger if it seems present.
+    present: NDArray[np.bool_]  # Whether each was, (m,).
+    noise: Array = field(default_factory=lambda: np.zeros(0))  # (q,). Empty where it cannot be told from the value.
+    parts: tuple[int, ...] = ()  # How many of these numbers each release has. Empty: all are of one.
+    # How far the canary that moves all releases most moves them, in the same units: at most mu if the claim is true, whatever
+    # sensitivities were computed.
     moved: float = 0.0
+
+    @classmethod
+    def of_releases(
+        cls, scores: Array, present: NDArray[np.bool_], noise: Sequence[Array], *, moved: float = 0.0
+    ) -> "Trial":
+        """With the noise of each of several releases."""
+        return cls(
+            scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved
+        )
 
     def __post_init__(self) -> None:
         require(
@@ -133,26 +144,19 @@ Attack: TypeAlias = Callable[[Budget, Generator, int | None], Trial]
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Case:
-    """One claim and how it is attacked.
-
-    What is released, and who sees it, is in `about`; who is looked for is the `canary`. The case is audited at `budget` unless
-    another is asked for; it is large enough for the curve to show noise that is a fifth too small. The claim at a budget is
-    `claim`. One run is `trial`: from a budget, a generator for the canaries, and the estimator's random_state, None for real
-    noise. The number of runs is `quick` or `full`. A score above `threshold` means present; None learns it from the first runs.
-    Specimens are known to be wrong: an audit that does not refute them is blind.
-    """
+    """One claim and how it is attacked."""
 
     name: str
-    kind: Kind
-    about: str
-    canary: str
-    tests: tuple[Test, ...]
-    budget: Budget
-    claim: Callable[[Budget], Claim]
-    trial: Attack
-    quick: int
+    kind: Kind = "shipped"  # Specimens are known to be wrong: an audit that does not refute them is blind.
+    about: str  # What is released, and who sees it.
+    canary: str  # Who is looked for.
+    tests: tuple[Test, ...] = ("curve", "noise")
+    budget: Budget = BUDGET  # Unless another is asked for.
+    claim: Callable[[Budget], Claim]  # What is claimed at a budget.
+    trial: Attack  # One run.
+    quick: int  # The number of runs of a short audit.
     full: int
-    threshold: float | None = None
+    threshold: float | None = 0.5  # A higher score means present. None learns it from the first runs.
 
     def __post_init__(self) -> None:
         require(len(self.tests) >= 1, f"{self.name}: a case needs a test")
@@ -168,28 +172,15 @@ def usual_case(
     claim: str | Callable[[Budget], Claim],
     quick: int,
     full: int | None = None,
-    kind: Kind = "shipped",
-    tests: tuple[Test, ...] = ("curve", "noise"),
-    budget: Budget = BUDGET,
-    threshold: float | None = 0.5,
+    **choices: Any,
 ) -> Case:
-    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too.
+    """A case scored by likelihood ratios: unless `choices` say otherwise, the threshold is half, and the noise is tested too.
 
     A full audit takes ten times as many runs unless `full` says otherwise. A `claim` in words is one of Gaussian noise.
     """
-    return Case(
-        name=name,
-        kind=kind,
-        about=about,
-        canary=canary,
-        tests=tests,
-        budget=budget,
-        claim=partial(Claim.of, description=claim) if isinstance(claim, str) else claim,
-        trial=trial,
-        quick=quick,
-        full=10 * quick if full is None else full,
-        threshold=threshold,
-    )
+    claimed = partial(Claim.of, description=claim) if isinstance(claim, str) else claim
+    full = 10 * quick if full is None else full
+    return Case(name=name, about=about, canary=canary, trial=trial, claim=claimed, quick=quick, full=full, **choices)
 
 
 # A bet never risks more than this share of the capital: with all of it, one bad run would end the game.

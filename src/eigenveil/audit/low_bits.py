@@ -3,7 +3,7 @@
 An attacker who knows every row but one has two candidates for the values before noise: with the person and without. The two may
 lead to different sets of numbers. Then the numbers themselves tell which it was, whatever the size of the noise. The function
 `certain` looks for that. If it finds nothing, the likelihood ratio by the size of the noise is left (`likelihood`), which mu
-bounds. Both together are `told`.
+bounds. Both together are `evidence`.
 
 **Noise in floating point.** A release fl(v + n), n = fl(s z), cannot be any number. Where the noise cancels part of the value,
 the sum has zeros in its last places, which a wrong candidate would not have left there. And n is the product of s and a double z.
@@ -25,7 +25,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
-__all__ = ["Candidates", "certain", "likelihood", "on_steps", "told"]
+__all__ = ["Candidates", "certain", "evidence", "likelihood", "on_steps"]
 
 # A guess that low bits make certain outweighs any likelihood.
 _CERTAIN: Final = 1e6
@@ -42,15 +42,12 @@ _LOST, _COARSER = 2.0**-40, 2.0**4
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Candidates:
-    """Numbers as they were `released`, (n,), and their values before noise `without` the person, (n,), and `including` it, (n,).
-
-    The noise on each number has the `deviation`, (n,).
-    """
+    """Released numbers, (n,) each, and their values before noise with one person and without."""
 
     released: Array
     without: Array
     including: Array
-    deviation: Array
+    deviation: Array  # Of the noise on each number.
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in (self.released, self.without, self.including, self.deviation)}
@@ -85,13 +82,13 @@ class Candidates:
         )
 
 
-def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
+def evidence(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
     """How surely the person was present: above zero for yes, below for no, and far from zero where low bits prove it.
 
     Where releases share noise, only those in `weighed` count by their likelihoods: they must be independent. None is all.
 
     >>> value, noise = np.array([0.1, 0.2, 0.3]), np.array([0.7, -0.3, 0.11])
-    >>> told([Candidates.of(value + noise, value, value + 0.5, scale=1.0)]) < 0
+    >>> evidence([Candidates.of(value + noise, value, value + 0.5, scale=1.0)]) < 0
     True
     """
     return _CERTAIN * certain(releases) + likelihood(releases if weighed is None else weighed)
@@ -99,9 +96,16 @@ def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None
 
 def certain(releases: Sequence[Candidates]) -> int:
     """1 if low bits show that the person was present, -1 if absent, and 0 if they show neither."""
-    votes = sum(
-        _residues(release) if _in_steps(release) else _reached(release) + _multiples(release) for release in releases
-    )
+    votes = 0
+    for release in releases:
+        grain, largest = _grain(release.released), float(np.abs(release.released).max(initial=0.0))
+        # Whether all numbers are whole steps of something coarser than the last place of the largest number.
+        if grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE:
+            votes += _residues(release)
+        else:
+            # The candidate from which floating-point noise can have led to the release, if only one can.
+            votes += int(_possible(release, release.including)) - int(_possible(release, release.without))
+            votes += _multiples(release)
     return (votes > 0) - (votes < 0)
 
 
@@ -148,17 +152,6 @@ def _step_near(values: Array) -> float | None:
     return None
 
 
-def _in_steps(release: Candidates) -> bool:
-    """Whether all released numbers are whole steps of something coarser than the last place of the largest number."""
-    grain, largest = _grain(release.released), float(np.abs(release.released).max(initial=0.0))
-    return grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE
-
-
-def _reached(release: Candidates) -> int:
-    """The candidate from which floating-point noise can have led to the release, if only one can: 1, -1, or 0 for neither."""
-    return int(_possible(release, release.including)) - int(_possible(release, release.without))
-
-
 def _multiples(release: Candidates) -> int:
     """The candidate that leaves noise in whole steps although the release is not in whole steps, if only one does.
 
@@ -178,22 +171,13 @@ def _possible(release: Candidates, value: Array) -> bool:
 
     Symmetric noise is made of two draws times half of one s: off the diagonal, that s may also be the largest one.
     """
-    noise = _added(release.released, value)
-    return any(_products(noise, _moved(scale, ulps)) for scale in _scales(release) for ulps in range(-_ULPS, _ULPS + 1))
-
-
-def _scales(release: Candidates) -> tuple[Array, Array]:
-    return release.deviation, np.full_like(release.deviation, release.deviation.max())
-
-
-def _added(released: Array, value: Array) -> Array:
-    """The doubles n, (5, q), around released - value for which fl(value + n) is the released number; NaN for the others.
-
-    Any other such double lies between these, or there are so many that two of them are adjacent.
-    """
-    near = released - value
+    near = release.released - value
+    # The doubles n, (5, q), around this for which fl(value + n) is the released number; NaN for the others. Any other such double
+    # lies between these, or there are so many that two of them are adjacent.
     tried = np.stack([_moved(near, ulps) for ulps in range(-2, 3)])
-    return np.where(value + tried == released, tried, np.nan)
+    noise = np.where(value + tried == release.released, tried, np.nan)
+    scales = release.deviation, np.full_like(release.deviation, release.deviation.max())
+    return any(_products(noise, _moved(scale, ulps)) for scale in scales for ulps in range(-_ULPS, _ULPS + 1))
 
 
 def _products(noise: Array, scale: Array) -> bool:

@@ -39,26 +39,16 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What an attack got from one `run`, and about whom or what (`target`).
-
-    The `value` is in the demonstration's measure. Somebody who guesses without seeing the run gets `baseline`. The attack has
-    `succeeded` if it beats that by as much as the demonstration asks for. A rate over many tables has a 99% confidence
-    `interval`. The run's guarantee allows at most `allowed`.
-
-    >>> Shown(
-    ...     run="no privacy", target="a row", value=1e-12, baseline=0.9, succeeded=True, words="read off"
-    ... ).succeeded
-    True
-    """
+    """The result of an attack on one run."""
 
     run: str
-    target: str
-    value: float
-    baseline: float
-    succeeded: bool
+    target: str  # The person or thing that it is about.
+    value: float  # In the demonstration's measure.
+    baseline: float  # What a guess without seeing the run gets.
+    succeeded: bool  # Whether it beats the guess by as much as the demonstration asks for.
     words: str
-    interval: tuple[float, float] | None = None
-    allowed: float | None = None
+    interval: tuple[float, float] | None = None  # 99% confidence, of a rate over many tables.
+    allowed: float | None = None  # The most that the run's guarantee allows.
 
     def __post_init__(self) -> None:
         require(
@@ -262,11 +252,8 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
             settings = {"epsilon": epsilon, "delta": _DELTA, "row_bound": _BOUND}
         name = "no privacy" if epsilon is None else f"epsilon = {epsilon:g}"
         allowed = 1.0 if epsilon is None else largest_advantage(epsilon, _DELTA)
-        for target, outcome in (
-            (_ANYBODY, _anybody(population, settings, tables, rng)),
-            (_STANDING_OUT, _standing_out(population, settings, tables, rng)),
-        ):
-            value, interval, text = outcome
+        for target, attack in ((_ANYBODY, _anybody), (_STANDING_OUT, _standing_out)):
+            value, interval, text = attack(population, settings, tables, rng)
             if epsilon is not None:
                 general = largest_advantage(epsilon, _DELTA, gaussian=False)
                 text += f"; (epsilon, delta) alone would allow {general:.2f}"
@@ -368,14 +355,10 @@ def _best_threshold(present: Array, absent: Array) -> float:
 def _conclusion(shown: list[Shown]) -> str:
     sentences = []
     for row in shown:
-        limits = (
-            f"{row.value:.2f} ({row.interval[0]:.2f} to {row.interval[1]:.2f})" if row.interval else f"{row.value:.2f}"
-        )
-        who = f"With {row.run}, {row.target}"
-        if not row.succeeded:
-            sentences.append(f"{who}: an advantage of {limits}, not distinguishable from a coin toss.")
-        else:
-            sentences.append(f"{who}: detected with an advantage of {limits}.")
+        limits = f" ({row.interval[0]:.2f} to {row.interval[1]:.2f})" if row.interval else ""
+        gain = f"an advantage of {row.value:.2f}{limits}"
+        outcome = f"detected with {gain}" if row.succeeded else f"{gain}, not distinguishable from a coin toss"
+        sentences.append(f"With {row.run}, {row.target}: {outcome}.")
     private = [row for row in shown if row.allowed is not None and row.allowed < 1]
     over = [
         row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed

@@ -11,15 +11,16 @@ person.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.random import Generator
 from scipy.optimize import least_squares, nnls
 
+from eigenveil.audit.cases.seen import Recorder
 from eigenveil.audit.membership import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
-from eigenveil.core.ledger import Slot
-from eigenveil.core.mechanism import Bounded, Calibrated, Exact, Mechanism
+from eigenveil.core.mechanism import Exact
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA, PrivatePCA
@@ -37,9 +38,9 @@ __all__ = [
     "listened",
     "outsider",
     "relative_error",
+    "rounded",
     "row_from_components",
     "solved",
-    "told",
 ]
 
 Kind = Literal["none", "trusted", "private"]
@@ -74,9 +75,7 @@ _MEANINGS: Final[tuple[tuple[Kind, str, str], ...]] = (
 )
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """A study: its name, whether its noise is meant to stop the hub, and its settings."""
 
     name: str
@@ -87,45 +86,17 @@ class _Run:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Heard:
-    """What a hub has from the rounds of the components of one `study`: the `parts` of one site and the `totals`.
-
-    Each comes with its question. Under masks there are no parts. Each round's share of the budget is in `shares`: it is public
-    and says how noisy the round is.
-    """
+    """What a hub has from the rounds of the components of one study. Each answer comes with its question."""
 
     study: FitTask[Any, Any, Any]
-    parts: Answers
+    parts: Answers  # Of one site. Under masks there are none.
     totals: Answers
-    shares: tuple[float, ...]
+    shares: tuple[float, ...]  # Of the budget, for each round: public, and says how noisy the round is.
 
     @property
     def answers(self) -> Answers:
         """The parts where the hub can read them, else the totals."""
         return self.parts or self.totals
-
-
-@final
-class _Curious(Mechanism):
-    """The mechanism of a hub that keeps each value before it releases it. Changes in place."""
-
-    def __init__(self, through: Mechanism, totals: list[Array]) -> None:
-        self._through, self._given = through, totals
-
-    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """As the other mechanism does."""
-        # Before the noise: that is what trusting a hub means.
-        self._given.append(private.value)
-        return self._through.release(private, label=label, share=share, slot=slot)
-
-    def charged(
-        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Calibrated | None:
-        """As the other mechanism does."""
-        return self._through.charged(sensitivity, size, label=label, share=share, slot=slot)
-
-    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """As that of the other mechanism."""
-        return self._through.scale(sensitivity, share=share)
 
 
 def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Heard:
@@ -146,10 +117,10 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
                 parts.append((questions[round_], arrays[0]))
         return [message]
 
-    # The study's own hub, with one honest mechanism exchanged. It follows the protocol and remembers.
-    hub = parties.hub(
-        masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, round_totals)
-    )
+    # The study's own hub, with one honest mechanism exchanged. It follows the protocol and remembers values before the noise:
+    # that is what trusting a hub means.
+    through = partial(Recorder, private=round_totals, released=[])
+    hub = parties.hub(masking=parties.masking(), watch=None, through=through)
     LocalStar(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
     # One total for each round. FedPower's totals pass no mechanism where no noise is added to them.
     totals = zip(questions.values(), round_totals, strict=True) if len(round_totals) == len(questions) else ()
@@ -204,10 +175,10 @@ def relative_error(guess: Array, truth: Array) -> float:
     return float(np.linalg.norm(truth - factor * guess) / np.linalg.norm(truth))
 
 
-def told(error: float) -> str:
+def rounded(error: float) -> str:
     """An error as it is printed: two digits, or its order of magnitude where it is small.
 
-    >>> told(0.1234), told(4.56e-13)
+    >>> rounded(0.1234), rounded(4.56e-13)
     ('0.12', '5e-13')
     """
     return f"{error:.2f}" if error >= 0.01 else f"{error:.0e}"
@@ -274,28 +245,26 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
         change = estimate - _heard_and_solved(run, without, rng, start=estimate)
         errors.append(relative_error(top_eigen(change, rank=1)[1].ravel(), rows[person]))
         guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), rows[person]))
-    recovered = _without_negative(estimate)
+    values, vectors = np.linalg.eigh(estimate)
+    # The nearest matrix that can be a Gram matrix: negative eigenvalues, which noise makes, become zero.
+    recovered = (vectors * np.maximum(values, 0)) @ vectors.T
     off, guess = relative_error(recovered, gram), relative_error(others, gram)
     mean, usual = float(np.mean(errors)), float(np.mean(guesses))
     matrix = f"{' and '.join(_PAIR)} there correlate by {_correlation(gram):+.3f}; the hub reads {_correlation(recovered):+.3f}"
-    row = f"{leavers} people: errors from {told(min(errors))} to {told(max(errors))}"
-    return (
-        Shown(run=run.name, target=_MATRIX, value=off, baseline=guess, succeeded=off < HALF * guess, words=matrix),
-        Shown(run=run.name, target=_ROW, value=mean, baseline=usual, succeeded=mean < HALF * usual, words=row),
-    )
+    row = f"{leavers} people: errors from {rounded(min(errors))} to {rounded(max(errors))}"
+    return _shown(run.name, _MATRIX, off, guess, matrix), _shown(run.name, _ROW, mean, usual, row)
+
+
+def _shown(run: str, target: str, error: float, guess: float, description: str) -> Shown:
+    """The error of an attack, which has succeeded if it halves that of a guess."""
+    succeeded = error < HALF * guess
+    return Shown(run=run, target=target, value=error, baseline=guess, succeeded=succeeded, words=description)
 
 
 def _heard_and_solved(run: _Run, sites: Mapping[str, Array], rng: Generator, *, start: Array | None) -> Array:
     # Each study has its own noise: the same noise twice would cancel in the difference.
     pca = FederatedPCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **run.settings)
     return solved(listened(pca, sites, site=_ATTACKED), dim=len(COLUMNS), start=start)
-
-
-def _without_negative(matrix: Array) -> Array:
-    """The nearest matrix that can be a Gram matrix: negative eigenvalues, which noise makes, become zero."""
-    values, vectors = np.linalg.eigh(matrix)
-    nearest: Array = (vectors * np.maximum(values, 0)) @ vectors.T
-    return nearest
 
 
 def _correlation(gram: Array) -> float:
@@ -311,10 +280,8 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
     sentences = []
     for kind, where, meaning in _MEANINGS:
         matrices, rows = of(kind, 0), of(kind, 1)
-        errors = (
-            f"the site's matrix with a relative error up to {told(max(row.value for row in matrices))}, and people's rows up to "
-            f"{told(max(row.value for row in rows))}"
-        )
+        of_matrix, of_rows = (rounded(max(row.value for row in part)) for part in (matrices, rows))
+        errors = f"the site's matrix with a relative error up to {of_matrix}, and people's rows up to {of_rows}"
         got = all(row.succeeded for row in matrices + rows)
         sentences.append(
             f"{where} the hub gets {errors}: {meaning}."
@@ -324,7 +291,9 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
     for index, what in ((0, "the site's matrix"), (1, "people's rows")):
         private = of("private", index)
         values = [row.value for row in private]
-        errors = f"errors from {told(min(values))} to {told(max(values))}; a guess has {told(private[0].baseline)}"
+        errors = (
+            f"errors from {rounded(min(values))} to {rounded(max(values))}; a guess has {rounded(private[0].baseline)}"
+        )
         got_in = [row.run for row in private if row.succeeded]
         if got_in:
             sentences.append(
@@ -392,9 +361,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
     }
     shown = {
         name: _outsider_attacked(
-            name,
-            PrivatePCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows),
-            rows,
+            name, PrivatePCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows), rows
         )
         for name, settings in runs.items()
     }
@@ -432,44 +399,24 @@ def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, 
         guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), person))
     first, second = (relative_error(estimate[unknown], matrix[unknown]) for estimate in (entries, spectrum))
     mean, usual = float(np.mean(errors)), float(np.mean(guesses))
+    row = f"{_SOUGHT} people: errors from {rounded(min(errors))} to {rounded(max(errors))}"
     return (
-        Shown(
-            run=name,
-            target=_BY_ENTRIES,
-            value=first,
-            baseline=guess,
-            succeeded=first < HALF * guess,
-            words=f"{int(unknown.sum())} unknown entries",
-        ),
-        Shown(
-            run=name,
-            target=_BY_SPECTRUM,
-            value=second,
-            baseline=guess,
-            succeeded=second < HALF * guess,
-            words="from the published variances alone",
-        ),
-        Shown(
-            run=name,
-            target=_ROW,
-            value=mean,
-            baseline=usual,
-            succeeded=mean < HALF * usual,
-            words=f"{_SOUGHT} people: errors from {told(min(errors))} to {told(max(errors))}",
-        ),
+        _shown(name, _BY_ENTRIES, first, guess, f"{int(unknown.sum())} unknown entries"),
+        _shown(name, _BY_SPECTRUM, second, guess, "from the published variances alone"),
+        _shown(name, _ROW, mean, usual, row),
     )
 
 
 def _outsider_conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
     sentences = []
     for name, (first, second, row) in shown.items():
-        entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
+        entries = f"{rounded(min(first.value, second.value))} (a guess has {rounded(first.baseline)})"
         # The words follow from the numbers, so that a demonstration cannot claim more than it shows.
         if first.succeeded or second.succeeded:
             has = f"gets the covariances with error {entries}"
         else:
             has = f"does not get the covariances, error {entries}"
-        person = f"{told(row.value)} (a guess has {told(row.baseline)})"
+        person = f"{rounded(row.value)} (a guess has {rounded(row.baseline)})"
         if row.succeeded:
             read = f"a person's row with error {person}"
         elif row.value < row.baseline:

@@ -9,9 +9,9 @@ that notes in its ledger which of its slots nobody has rows in; and noise in flo
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import Any, Final, cast, final
+from typing import Any, ClassVar, Final, cast, final
 
 import numpy as np
 from numpy.random import Generator
@@ -27,11 +27,11 @@ from eigenveil.audit.cases.seen import Tap, enough_people, flip_coins, lifted
 from eigenveil.audit.cases.sites import UNDER_MASKS, seen_by_hub_and_colluder
 from eigenveil.audit.cases.stream import followed_file
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain, Region, Scored, SparseBlock
+from eigenveil.core.domain import Domain, Region
 from eigenveil.core.ledger import Charge, Ledger, Memory, Slot
 from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
-from eigenveil.core.rows import Block, Rows
+from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Instant, SlotEnds, SlotStart
 from eigenveil.data.rows import DenseRows, Symmetric
@@ -43,7 +43,6 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.linalg.sketch import normals
 from eigenveil.plan.choose import Plan
-from eigenveil.privacy.floating import FloatRegion, moved, sparse
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import PartialSum
 from eigenveil.protocols.party import Party
@@ -59,42 +58,13 @@ _CURATOR_AXES: Final = np.eye(_CURATOR_DIM)
 _TOO_LITTLE: Final = 0.8
 
 
-@final
+# `Domain` is final, and a specimen is what becomes of the package where that is ignored.
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Misjudged(FloatRegion):
-    """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
+class _Misjudged(Domain):  # type: ignore[misc]
+    """A domain that states `part` of the sensitivities of another one."""
 
-    dim: int
-    radius: float
     stated: Domain
-    inner: Domain
     part: float = 1.0
-
-    @property
-    def shifted_center(self) -> Array | None:
-        return self.inner.shifted_center
-
-    @property
-    def unit(self) -> float | None:
-        return self.inner.unit
-
-    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        return moved(self.inner, block, out=out, squared=squared)
-
-    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        return sparse(self.inner, block, squared=squared)
-
-    def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
-        return self.inner.whole(block, unit=unit, squared=squared, out=out)
-
-    def to_grid_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
-        return self.inner.to_grid_sparse(block, unit=unit, squared=squared)
-
-    def squares(self, block: Block) -> Array:
-        return self.inner.squares(block)
-
-    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
-        return self.inner.scored(block, basis=basis, out=out)
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
         return self.part * self.stated.sum_sensitivity(neighbours)
@@ -108,53 +78,44 @@ class _Misjudged(FloatRegion):
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         return self.part * self.stated.trace_sensitivity(neighbours)
 
-    @property
-    def scale(self) -> Array | None:
-        """The units of the columns, which a fit shows."""
-        return self.stated.scale
-
 
 @final
 class _OtherBounds:
-    """Bounds whose regions are `changed`, and which otherwise equal the bounds they replace."""
+    """Bounds whose regions have other `facts`, and which otherwise equal the bounds they replace."""
 
-    def __init__(self, bounds: RowBounds, changed: Callable[[Domain], Region]) -> None:
-        self._bounds, self._changed = bounds, changed
+    def __init__(self, bounds: RowBounds, **facts: Any) -> None:
+        self._bounds, self._facts = bounds, facts
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bounds, name)
 
     def around(self, center: Array | None) -> Region:
-        return self._changed(self._bounds.around(center))
+        stated = self._bounds.around(center)
+        own = {name: getattr(stated, name) for name in (field.name for field in fields(stated))}
+        return _Misjudged(**(own | self._facts), stated=stated)
 
 
 # Each specimen differs from the shipped fit in one place, so that what refutes it is that place.
-def _quiet(domain: Domain) -> Region:
-    """A sensitivity that is a fifth too small; noise is proportional to it."""
-    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=domain, part=_TOO_LITTLE)
-
-
-def _unclipped(domain: Domain) -> Region:
-    """Rows as in exact fits, which are not clipped."""
-    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=replace(domain, radius=math.inf))
-
-
-@final
-class _QuietPCA(PrivatePCA):
-    """A `PrivatePCA` whose noise is a fifth too small."""
+class _MisjudgingPCA(PrivatePCA):
+    facts: ClassVar[dict[str, float]]
 
     def _planned(self, params: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
         plan, terms = super()._planned(params, rows, budget)
-        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _quiet)))
+        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, **self.facts)))
 
 
 @final
-class _UnclippedPCA(PrivatePCA):
-    """A `PrivatePCA` that does not clip rows to `row_bound`."""
+class _QuietPCA(_MisjudgingPCA):
+    """A `PrivatePCA` whose sensitivities, and so its noise, are a fifth too small."""
 
-    def _planned(self, params: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
-        plan, terms = super()._planned(params, rows, budget)
-        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _unclipped)))
+    facts: ClassVar = {"part": _TOO_LITTLE}
+
+
+@final
+class _UnclippedPCA(_MisjudgingPCA):
+    """A `PrivatePCA` that clips no row, as in exact fits, and states sensitivities as if it did."""
+
+    facts: ClassVar = {"radius": math.inf}
 
 
 def _forgetful(budget: Budget) -> Ledger:
@@ -174,7 +135,7 @@ def _forgetful(budget: Budget) -> Ledger:
     return Ledger.kept(budget, memory)
 
 
-def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _forgetting_fits(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Two fits at the whole budget each, where the ledger believes that there was one.
     return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
 
@@ -404,11 +365,13 @@ def _floating(parties: Parties, name: str, rows: DenseRows, identity: Identity |
     return member
 
 
-def _trial(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    return site_parts(budget, rng, state, standing=_floating)
-
-
 _wrong = partial(usual_case, kind="specimen")
+_shown = partial(_wrong, tests=("curve",))
+_AS_READ: Final[dict[str, Any]] = {
+    "claim": "the guarantee of a study of streams, where a row is in the slot in which it arrives",
+    "quick": 120,
+    "full": 1500,
+}
 CASES: Final = (
     _wrong(
         "wrong/quiet-noise",
@@ -418,30 +381,27 @@ CASES: Final = (
         trial=partial(blanked, canaries=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
         quick=300,
     ),
-    _wrong(
+    _shown(
         "wrong/forgetful-ledger",
         "two fits of PrivatePCA charged to a Ledger that forgets one charge: all components and variances, twice",
         "a row along each axis, present or blank in both fits",
-        tests=("curve",),
         claim="the ledger",
-        trial=_twice,
+        trial=_forgetting_fits,
         quick=200,
     ),
-    _wrong(
+    _shown(
         "wrong/unclipped-row",
         "PrivatePCA that does not clip rows to row_bound: all components and variances, seen by anybody",
         "a row along each axis ten times the bound, present or blank",
-        tests=("curve",),
         claim="PrivatePCA's guarantee",
         trial=partial(blanked, canaries=10 * _CURATOR_AXES, bounded=_CURATOR_AXES, estimator=_UnclippedPCA),
         quick=80,
         threshold=None,
     ),
-    _wrong(
+    _shown(
         "wrong/bound-from-data",
         "PrivatePCA with the largest row norm as row_bound: the noise floor alone, seen by anybody",
         "a row of norm a tenth above all others, present or blank",
-        tests=("curve",),
         claim="PrivatePCA's guarantee",
         trial=_measured,
         quick=100,
@@ -452,25 +412,20 @@ CASES: Final = (
         "a site that puts a row into the slot in which it reads it, with a backlog and a burst: every matrix that it sends, "
         "seen by the hub",
         "the first row of the file, a thousand times the bound, present or not",
-        claim="the guarantee of a study of streams, where a row is in the slot in which it arrives",
         trial=partial(followed_file, reader=AsRead),
-        quick=120,
-        full=1500,
+        **_AS_READ,
     ),
     _wrong(
         "wrong/slots-as-read-long",
         "the same site, where the number of rows of every slot is public: every matrix and every number, seen by the hub",
         "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
-        claim="the guarantee of a study of streams, where a row is in the slot in which it arrives",
         trial=partial(followed_file, reader=AsRead, neighbours=Neighbours.ZERO_OUT),
-        quick=120,
-        full=1500,
+        **_AS_READ,
     ),
-    _wrong(
+    _shown(
         "wrong/fedpower-4-steps",
         "FedPower with 4 local steps, noise as published, what a site sends, seen by the hub",
         "one in an entry on the diagonal of a site's Gram matrix, present or not: FedPower's own neighbours",
-        tests=("curve",),
         budget=Budget(1.0, 1e-5),
         claim="FedPower's Theorem 4, for one entry of a Gram matrix",
         trial=partial(published_fedpower, steps=4),
@@ -524,25 +479,23 @@ CASES: Final = (
         quick=120,
         full=1800,
     ),
-    _wrong(
+    _shown(
         "wrong/ledger-reasons",
         "the export of the ledger of a site that notes there which slots are empty, seen by anybody",
         "the only person of each slot, there or not",
-        tests=("curve",),
         claim="the guarantee of what is released",
         trial=partial(seen_in_export, workload=partial(stream_on_a_ledger, noting=True), canaries=SLOTS),
         quick=80,
         full=80,
         threshold=0.0,
     ),
-    _wrong(
+    _shown(
         "wrong/floating-noise",
         "FederatedPCA(trust='site') with noise in floating point, the last places of each site's matrix and count, seen by "
         "the hub, by an attacker who knows all other rows",
         "a row of real numbers, three times the bound, present or not",
-        tests=("curve",),
         claim="FederatedPCA's guarantee, if noise were real numbers",
-        trial=_trial,
+        trial=partial(site_parts, standing=_floating),
         quick=60,
         threshold=0.0,
     ),

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from multiprocessing import get_context
 from typing import Any, Literal, final
@@ -45,20 +45,17 @@ _ROUNDING = 1e-9
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One hypothesis and what the runs say of it: the claimed number, the bound found, and whether that refutes the claim.
-
-    The test refutes a true claim with probability at most `level`. If every guess had been right, the bound would be `reach`. A
-    test that reaches no further than the claim cannot refute it, and needs more runs.
-    """
+    """One hypothesis and what the runs say of it."""
 
     test: Test
     hypothesis: str
     unit: Literal["mu", "epsilon"]
     claimed: float
-    bound: float
-    level: float
+    bound: float  # The least that explains the runs.
+    level: float  # The test refutes a true claim with at most this probability.
     runs: int
     seen: str
+    # The bound if every guess had been right. A test that reaches no further than the claim cannot refute it: it needs more runs.
     reach: float = math.inf
 
     @property
@@ -74,7 +71,7 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of one case: every finding, and the seconds it took. If there are none, `failed` says why."""
+    """The result of one case."""
 
     case: str
     kind: Literal["shipped", "specimen"]
@@ -84,7 +81,20 @@ class Verdict:
     findings: tuple[Finding, ...]
     confidence: float
     seconds: float
-    failed: str = ""
+    failed: str = ""  # Why there are no findings.
+
+    @classmethod
+    def on(cls, case: Case, claim: Claim, findings: tuple[Finding, ...], **facts: Any) -> "Verdict":
+        """The verdict on a case."""
+        return cls(
+            case=case.name,
+            kind=case.kind,
+            about=case.about,
+            canary=case.canary,
+            claim=claim,
+            findings=findings,
+            **facts,
+        )
 
     @property
     def refuted(self) -> bool:
@@ -92,52 +102,23 @@ class Verdict:
         return any(finding.refuted for finding in self.findings)
 
     @property
-    def as_it_should(self) -> bool:
+    def matches_expectation(self) -> bool:
         """Whether a shipped case is not refuted, or a specimen is."""
         return not self.failed and self.refuted == (self.kind == "specimen")
 
     @property
     def words(self) -> str:
         """The verdict in words."""
-        if self.failed:
-            return "not audited"
-        return "refuted" if self.refuted else "not refuted"
+        return "not audited" if self.failed else "refuted" if self.refuted else "not refuted"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for programs."""
-        return {
-            "case": self.case,
-            "kind": self.kind,
-            "about": self.about,
-            "canary": self.canary,
-            "claim": {
-                "words": self.claim.words,
-                "epsilon": self.claim.epsilon,
-                "delta": self.claim.delta,
-                "mu": self.claim.mu,
-            },
-            "verdict": self.words,
-            "as_it_should": self.as_it_should,
-            "failed": self.failed,
-            "confidence": self.confidence,
-            "seconds": self.seconds,
-            "findings": [
-                {
-                    "test": finding.test,
-                    "hypothesis": finding.hypothesis,
-                    "unit": finding.unit,
-                    "claimed": finding.claimed,
-                    # The bound is infinite where noise was zero. JSON has no infinity.
-                    "bound": finding.bound if math.isfinite(finding.bound) else None,
-                    "reach": finding.reach if math.isfinite(finding.reach) else None,
-                    "refuted": finding.refuted,
-                    "level": finding.level,
-                    "runs": finding.runs,
-                    "seen": finding.seen,
-                }
-                for finding in self.findings
-            ],
-        }
+        plain = asdict(self)
+        for finding, facts in zip(self.findings, plain["findings"], strict=True):
+            # The bound is infinite where noise was zero. JSON has no infinity.
+            facts |= {name: facts[name] if math.isfinite(facts[name]) else None for name in ("bound", "reach")}
+            facts["refuted"] = finding.refuted
+        return plain | {"verdict": self.words, "matches_expectation": self.matches_expectation}
 
 
 def judge(
@@ -151,16 +132,7 @@ def judge(
     # By the union bound: tests of the same trials are not independent.
     each = level / len(case.tests)
     findings = tuple(_FINDERS[test](case, claim, trials, each) for test in case.tests)
-    return Verdict(
-        case=case.name,
-        kind=case.kind,
-        about=case.about,
-        canary=case.canary,
-        claim=claim,
-        findings=findings,
-        confidence=confidence,
-        seconds=seconds,
-    )
+    return Verdict.on(case, claim, findings, confidence=confidence, seconds=seconds)
 
 
 def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
@@ -183,7 +155,7 @@ def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
         bound=least(rates),
         level=level,
         runs=len(rest),
-        seen=f"{rates.mean():.1%} of {_guesses(len(rest), canaries)} right",
+        seen=f"{rates.mean():.1%} of {len(rest)}{'' if canaries == 1 else f' x {canaries}'} guesses right",
         reach=least(np.ones(len(rates))),
     )
 
@@ -305,10 +277,6 @@ def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> flo
     return float(between[places[int(np.argmax(bounds))]])
 
 
-def _guesses(runs: int, canaries: int) -> str:
-    return f"{runs} guesses" if canaries == 1 else f"{runs} x {canaries} guesses"
-
-
 # A worker returns after at most this many runs, and at least this often, so that progress shows and Ctrl-C is heard.
 _LONGEST, _CHUNKS = 20, 16
 
@@ -369,7 +337,23 @@ def audit(
     with _workers(workers, {case.name: case for case in cases}) as run:
         verdicts = []
         for case in cases:
-            verdict = _audited(case, run, quick, confidence, level, budget or case.budget, runs, seed, watch)
+            begun, claim = time.perf_counter(), case.claim(budget or case.budget)
+            wanted = runs if runs is not None else (case.quick if quick else case.full)
+            # The theorem is about one run; more would not be used.
+            wanted = 1 if case.tests == ("one-run",) else wanted
+            trials: list[Trial] = []
+            try:
+                for some in run(_chunks(case.name, budget or case.budget, seed, wanted)):
+                    trials.extend(some)
+                    if watch is not None:
+                        watch(Progress(case.name, len(trials), wanted))
+                seconds = time.perf_counter() - begun
+                verdict = judge(case, claim, tuple(trials), level=level, confidence=confidence, seconds=seconds)
+            except Exception as error:
+                # An error in one case must not cost the others their verdicts. Tables are synthetic, so the message reveals no
+                # person.
+                failed, seconds = f"{type(error).__name__}: {error}", time.perf_counter() - begun
+                verdict = Verdict.on(case, claim, (), confidence=confidence, seconds=seconds, failed=failed)
             verdicts.append(verdict)
             if judged is not None:
                 judged(verdict)
@@ -379,49 +363,10 @@ def audit(
 Run = Callable[[Sequence[_Chunk]], Iterator[tuple[Trial, ...]]]
 
 
-def _audited(
-    case: Case,
-    run: Run,
-    quick: bool,
-    confidence: float,
-    level: float,
-    budget: Budget,
-    runs: int | None,
-    seed: int | None,
-    watch: Callable[[Progress], None] | None,
-) -> Verdict:
-    begun = time.perf_counter()
-    wanted = runs if runs is not None else (case.quick if quick else case.full)
-    # The theorem is about one run; more would not be used.
-    if case.tests == ("one-run",):
-        wanted = 1
-    chunks = min(wanted, max(_CHUNKS, -(-wanted // _LONGEST)))
-    ends = np.linspace(0, wanted, num=chunks + 1).astype(int)
-    trials: list[Trial] = []
-    claim = case.claim(budget)
-    try:
-        for some in run(
-            [_Chunk(case=case.name, budget=budget, seed=seed, first=int(a), last=int(b)) for a, b in pairwise(ends)]
-        ):
-            trials.extend(some)
-            if watch is not None:
-                watch(Progress(case.name, len(trials), wanted))
-        seconds = time.perf_counter() - begun
-        return judge(case, claim, tuple(trials), level=level, confidence=confidence, seconds=seconds)
-    except Exception as error:
-        # An error in one case must not cost the others their verdicts. Tables are synthetic, so the message reveals nobody.
-        failed, seconds = f"{type(error).__name__}: {error}", time.perf_counter() - begun
-        return Verdict(
-            case=case.name,
-            kind=case.kind,
-            about=case.about,
-            canary=case.canary,
-            claim=claim,
-            findings=(),
-            confidence=confidence,
-            seconds=seconds,
-            failed=failed,
-        )
+def _chunks(case: str, budget: Budget, seed: int | None, runs: int) -> list[_Chunk]:
+    count = min(runs, max(_CHUNKS, -(-runs // _LONGEST)))
+    ends = np.linspace(0, runs, num=count + 1).astype(int)
+    return [_Chunk(case=case, budget=budget, seed=seed, first=int(a), last=int(b)) for a, b in pairwise(ends)]
 
 
 @contextmanager

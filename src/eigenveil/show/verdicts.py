@@ -91,7 +91,7 @@ def _verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """One row for each case: the claim, the lower bounds from guesses and from the noise, and the verdict."""
     table = _table("case", "claimed", "by guesses", "by noise", "runs", "verdict")
     for verdict in verdicts:
-        style = None if verdict.as_it_should else "bold red"
+        style = None if verdict.matches_expectation else "bold red"
         table.add_row(verdict.case, *_figures(verdict), verdict.words, style=style)
     return table
 

@@ -32,7 +32,7 @@ from eigenveil.audit.cases.seen import (
     gram_of,
     require_guarantee,
 )
-from eigenveil.audit.low_bits import Candidates, on_steps, told
+from eigenveil.audit.low_bits import Candidates, evidence, on_steps
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import ROUNDING_COST
@@ -119,9 +119,11 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
         # What crosses the wire, not what the estimator reports: the claim is about the hub.
         parts, charges = tap.parts(to="hub", by=name), run.parties.ledgers[name].charges
         scores.append(
-            told(
+            evidence(
                 [
-                    _candidates(part.arrays[0], table.sums(_of(run.parties.study, part.question)), 1 / charge.mu)
+                    _candidates(
+                        part.arrays[0], table.sums(partial(exact, run.parties.study, part.question)), 1 / charge.mu
+                    )
                     for part, charge in zip(parts, charges, strict=True)
                 ]
             )
@@ -145,11 +147,11 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
     charges = run.parties.ledgers[_SITES[-1] if masked else "hub"].charges
     candidates = []
     for (question, released), charge in zip(run.rounds, charges, strict=True):
-        part = _counted(run.parties.study, question)
+        part = partial(_counted, run.parties.study, question)
         rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
         without, including = table.sums(part)
         candidates.append(_candidates(released, (rest + without, rest + including), extra / charge.mu))
-    return Trial(scores=np.array([told(candidates)]), present=present)
+    return Trial(scores=np.array([evidence(candidates)]), present=present)
 
 
 def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -178,7 +180,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(
         scores=np.array(
             [
-                told(
+                evidence(
                     [
                         _candidates(on_steps(total), sums, 1 / of_mean.mu),
                         _candidates(on_steps(gram_of(model.subspace)), grams, 1 / of_gram.mu),
@@ -211,14 +213,17 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     require_guarantee(recommender.guarantee_, budget)
     assert recommender.item_degrees_ is not None
     of_degrees, of_pairs = recommender.ledgers_["hub"].charges
-    sums = table.sums(lambda rows: bounded_sum(_sparse(rows), domain=domain, neighbours=near).value)
-    grams = table.sums(lambda rows: bounded_gram(_sparse(rows), domain=domain, neighbours=near).value)
+
+    def summed(kind: Callable[..., Any]) -> tuple[Array, Array]:
+        return table.sums(lambda rows: kind(SparseRows(sp.csr_array(rows)), domain=domain, neighbours=near).value)
+
+    sums, grams = summed(bounded_sum), summed(bounded_gram)
     pairs = (recommender.components_.T * np.square(recommender.singular_values_)) @ recommender.components_
     candidates = [
         _candidates(recommender.item_degrees_, sums, 1 / of_degrees.mu),
         _candidates(on_steps(pairs), grams, 1 / of_pairs.mu),
     ]
-    return Trial(scores=np.array([told(candidates)]), present=present)
+    return Trial(scores=np.array([evidence(candidates)]), present=present)
 
 
 # Which stretches of four blocks are released, and the deviation of their noise times mu: in a tree everybody is in three of them.
@@ -262,7 +267,7 @@ def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) 
             return bounded_gram(stretch, domain=domain, neighbours=Neighbours.ZERO_OUT).value
 
         candidates.append(_candidates(views[end] - views[first], table.sums(gram), deviation / mu_of(budget)))
-    return Trial(scores=np.array([told(candidates)]), present=present)
+    return Trial(scores=np.array([evidence(candidates)]), present=present)
 
 
 def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
@@ -303,14 +308,14 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
     own = _candidates(parts[_PEERS[-1]], table.sums(part), 1 / mu)
     if noise == "independent":
-        return Trial(scores=np.array([told([own])]), present=present)
+        return Trial(scores=np.array([evidence([own])]), present=present)
     rest, pairing = sum(part(rows) for rows in others.values()), pca.gossip.terms.among(()).pairing
     assert pairing is not None
     sums = table.sums(lambda rows: rest + part(rows))
     scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
     total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
     # The peer's own part has far more noise: only its low bits are used, and its likelihood adds nothing.
-    return Trial(scores=np.array([told([own, total], weighed=[total])]), present=present)
+    return Trial(scores=np.array([evidence([own, total], weighed=[total])]), present=present)
 
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
@@ -325,23 +330,10 @@ def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPC
     return FederatedPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, **(common | options))
 
 
-def _of(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Array]:
-    """A site's answer to a question, without noise."""
-    return partial(exact, task, question)
-
-
-def _counted(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Array]:
+def _counted(task: Task[Any, Any, Any], question: Question, rows: Array) -> Array:
     """A site's answer as the hub counts it, without noise."""
-
-    def part(rows: Array) -> Array:
-        counted: Array = task.part(question, (exact(task, question, rows),))
-        return counted
-
-    return part
-
-
-def _sparse(rows: Array) -> SparseRows:
-    return SparseRows(sp.csr_array(rows))
+    counted: Array = task.part(question, (exact(task, question, rows),))
+    return counted
 
 
 def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> Candidates:

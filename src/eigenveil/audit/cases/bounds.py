@@ -89,8 +89,10 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     entries may be missing, each column is read by itself: then there is one.
     """
     present, columns = flip_coins(1, rng), _FEW if rule is None else 1
-    # One cell for each sign beyond the range, and what is in it: as many as the edges make.
-    cells = 2 * len(_edges(*_RANGE)) + 1
+    # Edges of one sign: sixteenths of a doubling from the one below the lowest to the one above the highest. One more cell is
+    # between the signs.
+    low, high = (_PER_DOUBLING * math.log2(end) for end in _RANGE)
+    cells = 2 * (math.ceil(high) + 1 - math.floor(low)) + 1
     root = toeplitz(np.cumprod([1.0, *((2 * at - 1) / (2 * at) for at in range(1, cells))]), np.zeros(cells))
     deviation = float(np.square(root[:, 0]).sum()) / mu_of(budget)
     people = math.ceil(500 * deviation * math.sqrt(columns))
@@ -111,11 +113,6 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     require(bounds.low is not None, "ranges this clear must be found")
     rest = np.array([bounds.people - people - float(present[0])])
     return Trial(scores=present + rest, present=present, noise=rest / deviation)
-
-
-def _edges(lowest: float, highest: float) -> range:
-    """The edges of cells of one sign: sixteenths of a doubling from the one below the lowest to the one above the highest."""
-    return range(math.floor(_PER_DOUBLING * math.log2(lowest)), math.ceil(_PER_DOUBLING * math.log2(highest)) + 1)
 
 
 def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:

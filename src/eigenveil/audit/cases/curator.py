@@ -33,17 +33,7 @@ from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.tasks.fit.gaps import split_budget
 
-__all__ = [
-    "AXES",
-    "CASES",
-    "DIM",
-    "blanked",
-    "fitted",
-    "joined",
-    "replaced",
-    "two_fits",
-    "unshrunk",
-]
+__all__ = ["AXES", "CASES", "DIM", "blanked", "fitted", "joined", "replaced", "two_fits", "unshrunk"]
 
 DIM: Final = 16
 AXES: Final = np.eye(DIM)
@@ -169,7 +159,7 @@ def joined(
     if searched:
         scores += by_sum * (total - present)
         noise.append((total - present) / size)
-    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
+    return Trial.of_releases(scores, present, noise, moved=moved)
 
 
 def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -286,7 +276,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
     # Both fits have noise of the same size, so their mean is the likelihood ratio.
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
-    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)))
+    return Trial.of_releases(scores, present, noise)
 
 
 def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -296,23 +286,13 @@ def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return two_fits(budget, rng, state, ledger=ledger, each=half)
 
 
-def _paper_scale(budget: Budget) -> float:
-    return fpca_scale(budget, dim=_PAPER_DIM)
-
-
 def _paper_claim(budget: Budget) -> Claim:
-    mu = 1 / _paper_scale(budget)
-    return Claim(
-        words="the ledger of a fit with published noise",
-        epsilon=epsilon_of(mu, budget.delta),
-        delta=budget.delta,
-        mu=mu,
-    )
+    return Claim.at_mu(1 / fpca_scale(budget, dim=_PAPER_DIM), budget.delta, "the ledger of a fit with published noise")
 
 
 def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    axes = np.eye(_PAPER_DIM)
-    return blanked(budget, rng, state, canaries=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
+    axes, deviation = np.eye(_PAPER_DIM), fpca_scale(budget, dim=_PAPER_DIM)
+    return blanked(budget, rng, state, canaries=axes, bounded=axes, deviation=deviation, calibration="paper")
 
 
 def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find: bool = False) -> Trial:
@@ -349,11 +329,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
-    def standard(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
-        release, deviation = released(tosses, seed)
-        return [release / deviation]
-
-    moved = moved_by_one(standard, present, rng)
+    moved = moved_by_one(lambda tosses, seed: [np.divide(*released(tosses, seed))], present, rng)
     release, deviation = released(present, state)
     rest = release - half - present
     return Trial(scores=present + rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
@@ -376,11 +352,7 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
         deviation = math.sqrt(_FEW * split.extra / split.observed_later) / 2 / charge.mu
         return (pca.observed_fraction_ - 0.5) * people, deviation
 
-    def standard(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
-        release, deviation = released(tosses, seed)
-        return [release / deviation]
-
-    moved = moved_by_one(standard, present, rng)
+    moved = moved_by_one(lambda tosses, seed: [np.divide(*released(tosses, seed))], present, rng)
     release, deviation = released(present, state)
     rest = release - present / 2
     return Trial(scores=present + 2 * rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
@@ -420,12 +392,7 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
     of_count = (people - len(rows)) * mean.mu * math.sqrt(split.count / split.step(split.counted_at))
     noise = [symmetric_noise(rest, deviation=square / last.mu), np.array([of_count])]
-    return Trial(
-        scores=present + np.diag(rest) / square,
-        present=present,
-        noise=np.concatenate(noise),
-        parts=tuple(map(len, noise)),
-    )
+    return Trial.of_releases(present + np.diag(rest) / square, present, noise)
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -441,6 +408,7 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 _case = partial(usual_case, claim="PrivatePCA's guarantee", quick=160, full=2000)
 _ALL = "all components and variances, seen by anybody"
+_OF_COUNTS: Final[dict[str, Any]] = {"tests": ("noise",), "quick": 320, "full": 4000, "threshold": None}
 # The square of 1e200 overflows a double: clipping must not go through it.
 _HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 
@@ -560,30 +528,21 @@ CASES = (
         "PrivatePCA(missing='counts'): how many people have each column, seen by anybody",
         "a row of 1e8 in every column, or one that lacks all of them",
         partial(_torn, rule="counts"),
-        tests=("noise",),
-        quick=320,
-        full=4000,
-        threshold=None,
+        **_OF_COUNTS,
     ),
     _case(
         "curator/missing-add-remove",
         "PrivatePCA(missing='counts', neighbours='add-remove'): how many people have each column, seen by anybody",
         "a row of 1e8 in every column, in the table or not",
         _counted_less_half,
-        tests=("noise",),
-        quick=320,
-        full=4000,
-        threshold=None,
+        **_OF_COUNTS,
     ),
     _case(
         "curator/missing-groups",
         "PrivatePCA(missing='groups'): how many people have each group of columns, seen by anybody",
         "a row of 1e8 in every column, or one that lacks all of them",
         partial(_torn, rule="groups"),
-        tests=("noise",),
-        quick=320,
-        full=4000,
-        threshold=None,
+        **_OF_COUNTS,
     ),
     *(
         _case(
@@ -591,10 +550,7 @@ CASES = (
             f"PrivatePCA(missing='{rule}') that finds a bound: how many people have each {what}, seen by anybody",
             "a row of 1e8 in every column, or one that lacks all of them",
             partial(_torn, rule=rule, find=True),
-            tests=("noise",),
-            quick=120,
-            full=4000,
-            threshold=None,
+            **(_OF_COUNTS | {"quick": 120}),
         )
         for name, rule, what in (("values", "counts", "column"), ("groups", "groups", "group of columns"))
     ),
@@ -603,10 +559,7 @@ CASES = (
         "PrivatePCA(missing='drop'): how many people have complete rows, seen by anybody, though the number of rows is public",
         "a complete row of 1e8, or an incomplete one",
         partial(_torn, rule="drop"),
-        tests=("noise",),
-        quick=320,
-        full=4000,
-        threshold=None,
+        **_OF_COUNTS,
     ),
     _case(
         "curator/one-run",

@@ -55,10 +55,7 @@ Kept = Callable[[DurableLedger, NDArray[np.bool_], Budget], None]
 def _shape(workload: Kept, tosses: NDArray[np.bool_], budget: Budget) -> str:
     """The shape of the export of a ledger that was kept while these canaries were there."""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with (
-        tempfile.TemporaryDirectory(dir=memory) as folder,
-        DurableLedger.open(Path(folder) / "ledger.db") as ledger,
-    ):
+    with tempfile.TemporaryDirectory(dir=memory) as folder, DurableLedger.open(Path(folder) / "ledger.db") as ledger:
         workload(ledger, tosses, budget)
         text = "".join(written_export(ledger.entries()))
     places: dict[str, str] = {}
@@ -74,12 +71,12 @@ def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, workloa
             world = present.copy()
             world[canary] = is_present
             # One world that fits and one that does not is a sure sign. Two that fit say nothing.
-            scores[canary] += sign * (shape == _known(workload, tuple(world.tolist()), budget))
+            scores[canary] += sign * (shape == _shape_in_world(workload, tuple(world.tolist()), budget))
     return Trial(scores=scores, present=present)
 
 
 @lru_cache(maxsize=64)
-def _known(workload: Kept, tosses: tuple[bool, ...], budget: Budget) -> str:
+def _shape_in_world(workload: Kept, tosses: tuple[bool, ...], budget: Budget) -> str:
     """The shape in a world, which the adversary tries once."""
     return _shape(workload, np.array(tosses), budget)
 

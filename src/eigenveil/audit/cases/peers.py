@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import Look, Tap, evened, flip_coins, gram_of, lifted, require_guarantee, scored
-from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.accounting import Budget
 from eigenveil.core.mechanism import Exact
 from eigenveil.core.noise import distance_in_steps, step_of, values_of
 from eigenveil.data.rows import DenseRows
@@ -104,7 +104,8 @@ def seen(
         among = gossip.terms.among(round_.gone)
         parts = _parts(among, passed)
         summed, question, _ = study.as_sum(study.ask(states[round_.number]))
-        if not _hidden(summed, question):
+        # A round that starts from scores that only their own peers have shows nothing.
+        if not (isinstance(summed, Segments) and question.arrays[1].shape[1] == 0):
             looks.append(
                 _RoundView(
                     gossip=gossip,
@@ -159,11 +160,6 @@ def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, A
     return {name: up[name] - np.sum([up[below] for below in tree.below[name]], axis=0) for name in names}
 
 
-def _hidden(summed: SumTask[Any, Any], question: Question) -> bool:
-    """Whether this round starts from scores that only their own peers know."""
-    return isinstance(summed, Segments) and question.arrays[1].shape[1] == 0
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _RoundView:
@@ -180,14 +176,22 @@ class _RoundView:
     def look(self, parts: Mapping[str, Array], rows: Mapping[str, DenseRows], canaries: Sequence[Canary]) -> Look:
         """What the honest peers sent, h rows of n numbers, whitened: noise of covariance own^2 S, times the inverse root of S."""
         honest = tuple(name for name in parts if name != self.colluder)
-        mu = self._charged(honest)
+        mus = {self.gossip.ledgers[name].charges[self.index].mu for name in honest}
+        require(len(mus) == 1, "peers were charged differently for one round")
+        mu = mus.pop()
         left = np.array([self._even(parts[name] - self._known(name, mu)) for name in honest])
         base = np.array([self._part(rows[name]) for name in honest])
         own, covariance = self._noise(honest, mu)
         # After this the numbers have independent noise of one size, which is what `scored` assumes.
         white = np.linalg.inv(np.linalg.cholesky(covariance))
-        shifts = np.array([np.outer(white[:, honest.index(canary.peer)], self._moved(canary)) for canary in canaries])
-        return Look(released=white @ left, base=white @ base, shifts=shifts, scale=own, charged=mu)
+        shifts = []
+        for canary in canaries:
+            # How far it moves the part of its peer, (n,).
+            moved = self._part(DenseRows(canary.row[None]))
+            if canary.instead is not None:
+                moved = moved - self._part(DenseRows(canary.instead[None]))
+            shifts.append(np.outer(white[:, honest.index(canary.peer)], moved))
+        return Look(released=white @ left, base=white @ base, shifts=np.array(shifts), scale=own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
         """What these rows add to a part, (n,), before noise, in the units of `_even`."""
@@ -197,11 +201,6 @@ class _RoundView:
     def _even(self, packed: Array) -> Array:
         """A packed array scaled to the same noise on all entries: a symmetric one has less off the diagonal."""
         return evened(packed, self.summed.shape(self.question)) if self.summed.symmetric else packed
-
-    def _moved(self, canary: Canary) -> Array:
-        """How far the canary moves the part of its peer, (n,)."""
-        by = self._part(DenseRows(canary.row[None]))
-        return by if canary.instead is None else by - self._part(DenseRows(canary.instead[None]))
 
     def _known(self, name: str, mu: float) -> Array | float:
         """The noise that this peer shares with the colluder, (n,), with its sign."""
@@ -243,12 +242,6 @@ class _RoundView:
     @property
     def _sensitivity(self) -> float:
         return self.summed.sensitivity(self.question)
-
-    def _charged(self, honest: tuple[str, ...]) -> float:
-        """The mu that each peer was charged for this round."""
-        mus = {self.gossip.ledgers[name].charges[self.index].mu for name in honest}
-        require(len(mus) == 1, "peers were charged differently for one round")
-        return mus.pop()
 
 
 NAMES: Final = ("peer 0", "peer 1", "peer 2", "peer 3")
@@ -379,13 +372,7 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _with_scores(budget: Budget) -> Claim:
     # The scores cost as much again as the fit, and squares of mu add up.
-    mu = math.sqrt(2) * mu_of(budget)
-    return Claim(
-        words="GossipPCA's guarantee after publish_scores",
-        epsilon=epsilon_of(mu, budget.delta),
-        delta=budget.delta,
-        mu=mu,
-    )
+    return Claim.at_mu(math.sqrt(2) * mu_of(budget), budget.delta, "GossipPCA's guarantee after publish_scores")
 
 
 _AXES: Final = "a row along each axis, every other one a thousand times the bound, present or"

@@ -218,11 +218,7 @@ CASES: Final = (
         "PrivateRecommender(method='power', trust='site') of a hundred items, what a site sends, seen by the hub",
         "a user who has all of a hundred items, as many others have, present or blank",
         partial(
-            _products,
-            base=np.ones((_ALIKE, _WHOLE)),
-            canaries=np.ones((1, _WHOLE)),
-            rank=1,
-            near=Neighbours.ZERO_OUT,
+            _products, base=np.ones((_ALIKE, _WHOLE)), canaries=np.ones((1, _WHOLE)), rank=1, near=Neighbours.ZERO_OUT
         ),
         quick=60,
     ),

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "CrowdKnows",
     "Look",
     "Part",
+    "Recorder",
     "StudyBalance",
     "Tap",
     "announced",
@@ -96,8 +98,8 @@ def symmetric_noise(residual: Array, *, deviation: float) -> Array:
     >>> symmetric_noise(np.array([[2.0, 1.0], [1.0, 0.0]]), deviation=2.0).round(9).tolist()
     [1.0, 0.0, 0.707106781]
     """
-    beside: Array = residual[np.triu_indices(len(residual), 1)] * math.sqrt(2)
-    return np.concatenate([np.diag(residual), beside]) / deviation
+    off_diagonal: Array = residual[np.triu_indices(len(residual), 1)] * math.sqrt(2)
+    return np.concatenate([np.diag(residual), off_diagonal]) / deviation
 
 
 def moved_by_one(
@@ -263,13 +265,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     require(bool((squares > 0).all()), "every canary must move a release that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     # All canaries were subtracted from the rest. Adding `present` puts each one back for its own score.
-    return Trial(
-        scores=present + products / squares,
-        present=present,
-        noise=np.concatenate(noise),
-        parts=tuple(map(len, noise)),
-        moved=moved,
-    )
+    return Trial.of_releases(present + products / squares, present, noise, moved=moved)
 
 
 def evened(packed: Array, shape: tuple[int, ...]) -> Array:
@@ -398,25 +394,28 @@ def shown(arrays: tuple[Array, ...]) -> Array:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Listened(Mechanism):
-    """A mechanism that also keeps what it `released`. Changes in place."""
+class Recorder(Mechanism):
+    """A mechanism that also keeps each value before and after the noise. Changes in place."""
 
-    whole: Mechanism
-    released: list[Array] = field(default_factory=list)
+    def __init__(self, mechanism: Mechanism, *, private: list[Array], released: list[Array]) -> None:
+        self._mechanism, self._private, self._released = mechanism, private, released
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        public = self.whole.release(private, label=label, share=share, slot=slot)
-        self.released.append(public)
+        """As the other mechanism does."""
+        self._private.append(private.value)
+        public = self._mechanism.release(private, label=label, share=share, slot=slot)
+        self._released.append(public)
         return public
 
     def charged(
         self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Calibrated | None:
-        return self.whole.charged(sensitivity, size, label=label, share=share, slot=slot)
+        """As the other mechanism does."""
+        return self._mechanism.charged(sensitivity, size, label=label, share=share, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        return self.whole.scale(sensitivity, share=share)
+        """As the other mechanism does."""
+        return self._mechanism.scale(sensitivity, share=share)
 
 
 @final
@@ -458,13 +457,9 @@ def announced(
     sizes = {name: float(len(rows)) for name, rows in tables.items()}
     parties = Parties(pca.request_for(dim=dim, sites=names, sizes=sizes), names, roster=roster)
     members = [standing(parties, name, DenseRows(rows), identities[name]) for name, rows in tables.items()]
-    listened: list[_Listened] = []
-
-    def through(mechanism: Mechanism) -> Mechanism:
-        listened.append(_Listened(mechanism))
-        return listened[0]
-
+    released: list[Array] = []
+    through = partial(Recorder, private=[], released=released)
     hub = parties.hub(masking=parties.masking(), watch=None, through=through)
     result = LocalStar(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
-    rounds = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
+    rounds = tuple(zip(tap.questions().values(), released, strict=True))
     return Announced(parties, rounds, federated_guarantee(parties, result))

@@ -208,10 +208,6 @@ def _under_masks(budget: Budget, state: int | None, options: dict[str, Any]) -> 
     return _pca(budget.epsilon, budget.delta, state, {"trust": "masked", "colluders": 1, **options})
 
 
-def _names(count: int) -> tuple[str, ...]:
-    return tuple(f"site {index}" for index in range(count))
-
-
 def seen_by_hub_and_colluder(
     budget: Budget,
     rng: Generator,
@@ -226,7 +222,7 @@ def seen_by_hub_and_colluder(
 
     A site in `sources` draws its noise from that source instead of its own.
     """
-    names = _names(sites)
+    names = _FOUR[:sites]
     # Where the number of people is public, an absent canary must leave a blank row behind.
     blank = options.get("neighbours") == "zero-out"
     crowd = CanaryPopulation.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
@@ -243,13 +239,7 @@ def seen_by_hub_and_colluder(
         assert share.ledger is not None
         parties.ledgers[name] = share.ledger
         return MaskedMember(
-            name,
-            hub=parties.layout.hub,
-            task=parties.study,
-            rows=rows,
-            share=share,
-            terms=terms,
-            identity=identity,
+            name, hub=parties.layout.hub, task=parties.study, rows=rows, share=share, terms=terms, identity=identity
         )
 
     run = announced(_under_masks(budget, state, options), crowd.tables(), tap, dies=dies, standing=standing)
@@ -273,7 +263,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     person there would be covered only by the site's own noise, which is a part of what all honest sites add together. Under them
     every word is uniform: the rest is far larger than noise, and has either sign equally often.
     """
-    names, members = _names(sites), dict[str, MaskedMember]()
+    names, members = _FOUR[:sites], dict[str, MaskedMember]()
     crowd, tap = CanaryPopulation.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[-1:], blank=True), Tap()
 
     def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
@@ -364,11 +354,12 @@ def _few_rounds(leaf: Method) -> dict[str, Any]:
 
 def _of_method(leaf: Method) -> Case:
     """What leaves each site under one method. A matrix shows its noise in more runs than a product."""
+    view, quick = "each site's products, count and trace", 100
     if leaf.releases_gram:
-        return _at_sites(leaf.name, "each site's matrix and count", quick=260, **_few_rounds(leaf))
-    if leaf.averages_subspaces:
-        return _at_sites(leaf.name, "each site's directions and values", **_few_rounds(leaf))
-    return _at_sites(leaf.name, "each site's products, count and trace", quick=100, **_few_rounds(leaf))
+        view, quick = "each site's matrix and count", 260
+    elif leaf.averages_subspaces:
+        view, quick = "each site's directions and values", 60
+    return _at_sites(leaf.name, view, quick=quick, **_few_rounds(leaf))
 
 
 def _masked(name: str, view: str, *, quick: int, full: int, sites: int, dies: Any = None, **options: Any) -> Case:

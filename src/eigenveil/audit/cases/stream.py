@@ -66,17 +66,13 @@ _COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
-
-    The noise on each stretch has its entry of `deviations`, times mu. The blocks of each kind of canary are in `people`; one
-    canary of each kind lies along every axis. Columns have these public `units`, None for none.
-    """
+    """What a stream releases, and in which blocks people have rows. One canary of each kind lies along every axis."""
 
     publish: str
-    stretches: tuple[tuple[int, int], ...]
-    deviations: tuple[float, ...]
-    people: tuple[tuple[int, ...], ...]
-    units: tuple[float, ...] | None = None
+    stretches: tuple[tuple[int, int], ...]  # Of blocks that are released together, (first, end).
+    deviations: tuple[float, ...]  # Of the noise on each stretch, times mu.
+    people: tuple[tuple[int, ...], ...]  # The blocks of each kind of canary.
+    units: tuple[float, ...] | None = None  # Of columns, public.
 
     def __post_init__(self) -> None:
         require(len(self.stretches) == len(self.deviations), "each stretch needs its own deviation")
@@ -85,16 +81,6 @@ class _Course:
     def blocks(self) -> int:
         """The number of blocks."""
         return max(end for _, end in self.stretches)
-
-    @property
-    def person_blocks(self) -> int:
-        """The number of blocks in which one person has rows."""
-        return max(len(blocks) for blocks in self.people)
-
-    def rows_in(self, stretch: tuple[int, int]) -> Array:
-        """The number of rows of each kind of canary in a stretch."""
-        first, end = stretch
-        return np.array([float(sum(first <= block < end for block in blocks)) for blocks in self.people])
 
 
 def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
@@ -121,7 +107,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
             center=None,
             block_size=size,
             publish=course.publish,
-            person_blocks=course.person_blocks,
+            person_blocks=max(map(len, course.people)),
             scale=course.units,
             **settings,
         )
@@ -137,27 +123,22 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         return [views[end] - views[first] for first, end in course.stretches]
 
     def in_units(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
-        return [release / deviation for release, deviation in zip(released(tosses, seed), deviations, strict=True)]
+        return list(map(np.divide, released(tosses, seed), deviations))
 
     # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
     moved = moved_by_one(in_units, present, rng)
     scores, weights, noise = np.zeros((kinds, _DIM)), np.zeros((kinds, 1)), []
     for stretch, deviation, release in zip(course.stretches, deviations, released(present, state), strict=True):
         first, end = stretch
-        rows = course.rows_in(stretch)
+        # How many rows of each kind of canary are in this stretch.
+        rows = np.array([float(sum(first <= block < end for block in blocks)) for blocks in course.people])
         rest = release - (end - first) * (base.T @ base) - np.diag(rows @ present)
         # With r rows in a stretch a canary moves it by r, so the likelihood ratio weighs it by r over the variance.
         scores += (rows / deviation**2)[:, None] * np.diag(rest)
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
     estimates = (present + scores / weights).ravel()
-    return Trial(
-        scores=estimates,
-        present=present.ravel(),
-        noise=np.concatenate(noise),
-        parts=tuple(map(len, noise)),
-        moved=moved,
-    )
+    return Trial.of_releases(estimates, present.ravel(), noise, moved=moved)
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -179,6 +160,11 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(scores=scores, present=present)
 
 
+def _sites(budget: Budget, tap: Tap, seed: int | None, *, rank: int, **options: Any) -> FederatedStream:
+    settings: dict[str, Any] = {"row_bound": 1.0, "center": None, "random_state": seed, "faults": tap.faults()}
+    return FederatedStream(rank, epsilon=budget.epsilon, delta=budget.delta, **settings, **options)
+
+
 def _slots(
     budget: Budget, rng: Generator, state: int | None, *, trust: Any, slots: int = 2, device: bool = False
 ) -> Trial:
@@ -196,15 +182,7 @@ def _slots(
 
     def released(tosses: NDArray[np.bool_], seed: int | None) -> list[Array]:
         tap = Tap()
-        settings: dict[str, Any] = {
-            "one_person_per_site": device,
-            "trust": trust,
-            "random_state": seed,
-            "faults": tap.faults(),
-        }
-        stream = FederatedStream(
-            _DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=slots, **settings
-        )
+        stream = _sites(budget, tap, seed, rank=_DIM, slots=slots, one_person_per_site=device, trust=trust)
         views = [np.zeros((_DIM, _DIM))]
         for slot in range(slots):
             canaries = np.where(tosses[0 if device else slot, :, None], 1000 * _AXES, 0.0)
@@ -221,10 +199,7 @@ def _slots(
             return [_whole(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
         return [after - before for before, after in pairwise(views)]
 
-    def in_units(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
-        return [release / deviation for release in released(tosses, seed)]
-
-    moved = moved_by_one(in_units, present, rng)
+    moved = moved_by_one(lambda tosses, seed: [release / deviation for release in released(tosses, seed)], present, rng)
     crowd = 1 if trust == "site" else len(_SITES)
     background = crowd * (_AXES / _DIM if device else base.T @ base)
     rests = [
@@ -234,13 +209,7 @@ def _slots(
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
     scores = [np.diag(rest) for rest in rests]
     estimates = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
-    return Trial(
-        scores=estimates.ravel(),
-        present=present.ravel(),
-        noise=np.concatenate(noise),
-        parts=tuple(map(len, noise)),
-        moved=moved,
-    )
+    return Trial.of_releases(estimates.ravel(), present.ravel(), noise, moved=moved)
 
 
 def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
@@ -256,10 +225,7 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
 
     def sent(tosses: NDArray[np.bool_], seed: int | None) -> Array:
         tap = Tap()
-        settings: dict[str, Any] = {"trust": "site", "random_state": seed, "faults": tap.faults(), **gaps}
-        stream = FederatedStream(
-            1, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=1, **settings
-        )
+        stream = _sites(budget, tap, seed, rank=1, slots=1, trust="site", **gaps)
         stream.partial_fit({_SITES[0]: np.where(tosses[:, None], row, np.full_like(row, np.nan))})
         require_guarantee(stream.guarantee_, budget)
         (part,) = tap.parts(to="hub", by=_SITES[0])
@@ -377,7 +343,7 @@ def followed_file(
         for slot, rows in closed(parties, presence):
             part = site.close(slot, rows)
             assert part is not None
-            matrices.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
+            matrices.append(_whole(part[0]))
         require_guarantee(slot_guarantee(parties, parties.ledgers[_SITES[0]].charges, apart=True), budget)
         return matrices
 
@@ -406,7 +372,7 @@ def followed_file(
     # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
     along = sum(float(np.vdot(way, matrix - other)) for way, matrix, other in zip(ways, released, absent, strict=True))
     score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
-    return Trial(scores=score, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
+    return Trial.of_releases(score, present, noise, moved=moved)
 
 
 def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
