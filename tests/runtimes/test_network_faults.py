@@ -106,7 +106,7 @@ def test_a_host_that_does_not_exist_or_does_not_answer_is_tried_on_and_the_reaso
                 site.dial(name, address, certificate=HUB.pem, server_name=HUB.server_name)
             await until(lambda: len(site.trouble) == 3)
             assert site.trouble["hub"] == "no answer within 0.3 s"
-            assert site.trouble["c"] == f"nobody listens at {HERE}:9 (connection refused)"
+            assert site.trouble["c"] == f"no program listens at {HERE}:9 (connection refused)"
             assert "nowhere.invalid:1" in site.trouble["b"] or "no answer" in site.trouble["b"]
             assert not site.events
             await site.close()

@@ -148,7 +148,12 @@ class LocalNetwork:
             self._deliver(self._bag.pop() if self._latest_first else self._bag.popleft())
             return True
         if not self._heap:
-            return self._wake()
+            # Start a timer for every party that waits. It has no effect once its party waits for something else.
+            for name, party in self.parties.items():
+                wait = party.waiting
+                if wait is not None and self.alive(name):
+                    heapq.heappush(self._heap, (self.now + wait.seconds, self._next(), (name, wait.number)))
+            return bool(self._heap)
         self.now, _, event = heapq.heappop(self._heap)
         if isinstance(event, Message):
             self._deliver(event)
@@ -162,14 +167,6 @@ class LocalNetwork:
             self.send(name, party.timeout())
             self.watch(party)
         return True
-
-    def _wake(self) -> bool:
-        """Start a timer for every party that waits. A timer has no effect once its party waits for something else."""
-        waiting = [(party.waiting, name) for name, party in self.parties.items() if self.alive(name)]
-        for wait, name in waiting:
-            if wait is not None:
-                heapq.heappush(self._heap, (self.now + wait.seconds, self._next(), (name, wait.number)))
-        return bool(self._heap)
 
     def _deliver(self, message: Message) -> None:
         party = self.parties.get(message.receiver)
@@ -213,24 +210,7 @@ def _in_json(name: str) -> int:
 
 @final
 class LocalStar:
-    """Runs `hub` and `others`, its sites and nodes, until the hub has its result. Changes in place.
-
-    >>> import numpy as np
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.core.unit import Neighbours
-    >>> from eigenveil.protocols.star.hub import Hub
-    >>> from eigenveil.protocols.star.site import Member
-    >>> from eigenveil.protocols.star.rounds import Terms
-    >>> from eigenveil.protocols.star.rounds import star
-    >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.methods.covariance import CovarianceSum
-    >>> task, exact = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")
-    >>> hub = Hub(task, star(["a", "b"]).below["hub"], exact, terms=Terms())
-    >>> sites = [Member(s, hub="hub", task=task, rows=DenseRows(np.ones((2, 1))), mechanism=exact) for s in "ab"]
-    >>> LocalStar(hub, sites).run().tolist()
-    [[4.0]]
-    """
+    """Runs `hub` and `others`, its sites and nodes, until the hub has its result. Changes in place."""
 
     def __init__(
         self, hub: Hub[Any], others: Iterable[Party], *, faults: Faults | None = None, seed: int | None = None
@@ -280,23 +260,7 @@ class LocalStar:
 
 @final
 class LocalPeers:
-    """Runs `peers` until each has its result or an error. Changes in place. `sent` counts bytes by peer, `by_round` by round.
-
-    >>> import numpy as np
-    >>> from eigenveil.linalg.graphs import Graph
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.core.unit import Neighbours
-    >>> from eigenveil.protocols.gossip.terms import GossipTerms
-    >>> from eigenveil.protocols.gossip.averaging import Plain
-    >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.methods.covariance import CovarianceSum
-    >>> task, rows = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))
-    >>> terms, out = GossipTerms(graph=Graph.named("ring", ["a", "b", "c"])), Plain(Exact(because="doctest"))
-    >>> peers = [Peer(name, terms=terms, task=task, rows=rows, outgoing=out) for name in "abc"]
-    >>> [peer.result.round(9).tolist() for peer in LocalPeers(peers).run()]
-    [[[6.0]], [[6.0]], [[6.0]]]
-    """
+    """Runs `peers` until each has its result or an error. Changes in place. `sent` counts bytes by peer, `by_round` by round."""
 
     def __init__(self, peers: Iterable[Peer], *, faults: Faults | None = None, seed: int | None = None) -> None:
         self.peers: dict[str, Peer] = {}

@@ -5,6 +5,7 @@ the waiting reads and writes return by themselves.
 """
 
 import asyncio
+import contextlib
 import io
 import random
 import struct
@@ -50,6 +51,7 @@ class Channel(ABC):
     """One end of a connection. The listener `speaks_first`, so that a dialler that is turned away can read why."""
 
     speaks_first: ClassVar[bool]
+    trouble = LOST  # Why the stream ended, as far as is known.
 
     @abstractmethod
     async def read(self) -> bytes | None:
@@ -58,10 +60,6 @@ class Channel(ABC):
     @abstractmethod
     async def write(self, frame: bytes) -> bool:
         """Hand over a frame as soon as the other side has room; False if the stream has ended."""
-
-    @abstractmethod
-    def trouble(self) -> str:
-        """Why the stream ended, as far as is known."""
 
 
 @final
@@ -80,24 +78,19 @@ class Accepted(Channel):
     async def read(self) -> bytes | None:
         if self._over:
             return None
-        try:
+        with contextlib.suppress(*_BROKEN):
             frame = await self._context.read()
-        except _BROKEN:
-            return None
-        # At the end of a stream gRPC gives a mark of its own in place of bytes.
-        return frame if isinstance(frame, bytes) else None
+            # At the end of a stream gRPC gives a mark of its own in place of bytes.
+            return frame if isinstance(frame, bytes) else None
+        return None
 
     async def write(self, frame: bytes) -> bool:
         if self._over:
             return False
-        try:
+        with contextlib.suppress(*_BROKEN):
             await self._context.write(frame)
-        except _BROKEN:
-            return False
-        return True
-
-    def trouble(self) -> str:
-        return LOST
+            return True
+        return False
 
 
 @final
@@ -110,41 +103,31 @@ class Dialled(Channel):
     speaks_first = False
 
     def __init__(self, call: "grpc.aio.StreamStreamCall[bytes, bytes]", address: str) -> None:
-        self._call, self._address, self._trouble = call, address, LOST
+        self._call, self._address = call, address
 
     async def read(self) -> bytes | None:
         try:
-            frame = await self._call.read()
-        except asyncio.CancelledError:
-            _unless_we_are_cancelled()
-            return None
+            with _ended_call():
+                frame = await self._call.read()
+                return frame if isinstance(frame, bytes) else None
         except grpc.aio.AioRpcError as error:
-            self._trouble = _plain(error, self._address)
-            return None
+            self.trouble = _plain(error, self._address)
         except _BROKEN:
-            return None
-        return frame if isinstance(frame, bytes) else None
+            pass
+        return None
 
     async def write(self, frame: bytes) -> bool:
-        try:
+        with _ended_call(), contextlib.suppress(*_BROKEN):
             await self._call.write(frame)
-        except asyncio.CancelledError:
-            _unless_we_are_cancelled()
-            return False
-        except _BROKEN:
-            return False
-        return True
+            return True
+        return False
 
     async def half_close(self) -> bool:
         """Announce that no write follows; False if the stream has ended."""
-        try:
+        with _ended_call(), contextlib.suppress(*_BROKEN):
             await self._call.done_writing()
-        except asyncio.CancelledError:
-            _unless_we_are_cancelled()
-            return False
-        except _BROKEN:
-            return False
-        return True
+            return True
+        return False
 
     async def end(self) -> None:
         """End the call if it has not ended. Waiting reads and writes return."""
@@ -152,30 +135,25 @@ class Dialled(Channel):
             # gRPC has its own task for the status. It ends a moment later, and nothing else signals that.
             await asyncio.sleep(_MOMENT)
 
-    def trouble(self) -> str:
-        return self._trouble
 
-
-def _unless_we_are_cancelled() -> None:
-    """Tell the two apart: an ended call raises the same error as a cancelled task, and only the task knows which it was."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+@contextlib.contextmanager
+def _ended_call() -> Iterator[None]:
+    """End the block quietly where the call was ended, which raises the same error as a cancelled task: only the task knows."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
 
 
 # What gRPC says, and what it means to the person who set this up. The first match counts.
 _MEANING: Final = (
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "{address} shows another certificate than the pinned one, or one that has expired",
-    ),
-    (
-        "Hostname Verification Check failed",
-        "{address} shows a certificate under another name than the pinned one",
-    ),
+    ("CERTIFICATE_VERIFY_FAILED", "{address} shows another certificate than the pinned one, or one that has expired"),
+    ("Hostname Verification Check failed", "{address} shows a certificate under another name than the pinned one"),
     ("DNS resolution failed", "the host of {address} is not found: check the name and the network"),
     ("Domain name not found", "the host of {address} is not found: check the name and the network"),
-    ("Connection refused", "nobody listens at {address} (connection refused)"),
+    ("Connection refused", "no program listens at {address} (connection refused)"),
     ("No route to host", "{address} cannot be reached (no route to host)"),
     ("Network is unreachable", "{address} cannot be reached (network is unreachable)"),
     ("WRONG_VERSION_NUMBER", "{address} answers, but not with TLS"),

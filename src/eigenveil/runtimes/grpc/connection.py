@@ -112,7 +112,13 @@ class Inbox:
 
     async def get(self) -> TransportEvent:
         """The next event, once there is one. May be cancelled at any time: nothing is lost."""
-        return self._release(await self._queue.get())
+        event = await self._queue.get()
+        self._waiting[event.name] -= _cost(event)
+        # A future can be set only once, so the next wait makes a new one.
+        taken = self._taken.pop(event.name, None)
+        if taken is not None:
+            taken.set_result(None)
+        return event
 
     def put(self, event: TransportEvent) -> None:
         """Add an event; for a message, after `await room(...)`."""
@@ -127,14 +133,6 @@ class Inbox:
                 self._taken[name] = asyncio.get_running_loop().create_future()
             waits: tuple[asyncio.Future[Any], ...] = (self._taken[name], gone)
             await asyncio.wait(waits, return_when=FIRST_COMPLETED)
-
-    def _release(self, event: TransportEvent) -> TransportEvent:
-        self._waiting[event.name] -= _cost(event)
-        # A future can be set only once, so the next wait makes a new one.
-        taken = self._taken.pop(event.name, None)
-        if taken is not None:
-            taken.set_result(None)
-        return event
 
 
 def _cost(event: TransportEvent) -> int:
@@ -192,7 +190,7 @@ class Connection:
         except BadFrame as bad:
             self.drop(bad.why, bad.code)
         finally:
-            self.drop(self._stream.trouble())
+            self.drop(self._stream.trouble)
         # gRPC reports the end of a stream only to a reader that has read all of it.
         while await self._stream.read() is not None:
             pass

@@ -69,7 +69,12 @@ class Front:
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections at this host and port, 0 for any free one, and return the port. An `OSError` if it cannot be had."""
-        _allow_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
+            # The soft limit of open files is often 1024, and a study of many sites needs three for each. Some systems name a hard
+            # limit that they do not grant.
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         loop, listening = asyncio.get_running_loop(), _bound(host, port)
         for sock in listening:
             self._servers.append(await loop.create_server(lambda: _Caller(self), sock=sock, backlog=_BACKLOG))
@@ -123,16 +128,13 @@ class Front:
 
     def _enter(self, caller: "_Caller") -> None:
         while len(self._new) >= self._most:
-            self._one_goes()
+            # Oldest first, so among equals the oldest is the one to go.
+            going = max(self._new, key=lambda other: (not other.speaking, self._from[other.group]))
+            self._forget(going)
+            going.abort()
         self._new[caller] = None
         self._from[caller.group] += 1
         caller.until(self._patience)
-
-    def _one_goes(self) -> None:
-        # Oldest first, so among equals the oldest is the one to go.
-        going = max(self._new, key=lambda caller: (not caller.speaking, self._from[caller.group]))
-        self._forget(going)
-        going.abort()
 
     def _forget(self, caller: "_Caller") -> None:
         if caller in self._new:
@@ -321,12 +323,3 @@ def _bound_at(family: int, where: tuple[object, ...], *, both: bool = False) -> 
         sock.close()
         raise
     return sock
-
-
-def _allow_files() -> None:
-    """Raise the soft limit of open files, often 1024, to the hard one: a study of many sites needs three for each."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        # Some systems name a hard limit that they do not grant.
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

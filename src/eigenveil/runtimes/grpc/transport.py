@@ -61,10 +61,7 @@ class Transport:
         limit: int = wire.LIMIT,
         timing: Timing | None = None,
     ) -> None:
-        require(
-            len(greeting) <= LONGEST_GREETING,
-            f"greeting has {len(greeting)} bytes, more than {LONGEST_GREETING}",
-        )
+        require(len(greeting) <= LONGEST_GREETING, f"greeting has {len(greeting)} bytes, more than {LONGEST_GREETING}")
         require(limit > 0, f"limit must be positive, got {limit}")
         self.me, self.limit = me, limit
         self._accepts = dict.fromkeys(range(256), limit) if accepts is None else dict(accepts)
@@ -123,7 +120,12 @@ class Transport:
         except OSError as error:
             front.close()
             await server.stop(None)
-            raise _cannot_listen(address, error) from error
+            advice = "choose another address, or end the program that has this one"
+            if error.errno == errno.EACCES:
+                advice = "ports below 1024 need a privilege; choose one above"
+            reason = (error.strerror or "it cannot be bound").lower()
+            message = f"cannot listen at {address}: {reason}; {advice}"
+            raise OSError(error.errno or errno.EADDRINUSE, message) from error
         self._server, self._front = server, front
         return port
 
@@ -180,8 +182,9 @@ class Transport:
         """Serve one caller, from its certificate to the end of its connection."""
         name = _recognised(context, recognise)
         if name is None or name == self.me or self._closing.is_set():
-            if not self._closing.is_set():
-                self._refuse(f"a caller from {self._where(context)}: its certificate is not one of those expected")
+            if not self._closing.is_set() and self._front is not None:
+                where = self._front.address(context.peer())
+                self._refuse(f"a caller from {where}: its certificate is not one of those expected")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED)
         stream = Accepted(context)
         connection = self._connection(name, stream)
@@ -288,10 +291,6 @@ class Transport:
             self.trouble[connection.name] = why
             self.events.put(Left(connection.name, why))
 
-    def _where(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
-        assert self._front is not None
-        return self._front.address(context.peer())
-
     def _refuse(self, who: str) -> None:
         self.refused.append(who)
         # Strangers must not fill the memory by being refused.
@@ -314,12 +313,3 @@ def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callab
     except ValueError:
         # A certificate that cannot be read belongs to nobody.
         return None
-
-
-def _cannot_listen(address: str, error: OSError) -> OSError:
-    """Why an address cannot be bound, and what to do."""
-    advice = "choose another address, or end the program that has this one"
-    if error.errno == errno.EACCES:
-        advice = "ports below 1024 need a privilege; choose one above"
-    reason = (error.strerror or "it cannot be bound").lower()
-    return OSError(error.errno or errno.EADDRINUSE, f"cannot listen at {address}: {reason}; {advice}")
