@@ -69,7 +69,7 @@ def test_on_a_terminal_a_hopeless_budget_is_asked_about(
         return sure
 
     monkeypatch.setattr("eigenveil.commands._ending.typer.confirm", confirm)
-    monkeypatch.setattr("eigenveil.commands._ending.somebody_is_there", lambda: True)
+    monkeypatch.setattr("eigenveil.commands._ending.at_terminal", lambda: True)
     done = eigenveil("fit", source, *HOPELESS, "-o", target)
     assert len(asked) == 1
     assert (done.exit_code == 0) == target.exists() == sure

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import eigenveil
-from eigenveil.commands._command import with_options, written_out
+from eigenveil.commands._command import Command, written_out
 from eigenveil.errors import ParameterError, at_place
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.plan import PlanParams, SimulateParams
@@ -146,12 +146,11 @@ def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
     assert vars(eval(as_call(asked, "kind"), {"kind": kind})) == vars(asked)
     found: dict[str, Any] = {}
 
-    @with_options(kind)
     def command(settings: dict[str, Any]) -> None:
         found.update(settings)
 
     app = typer.Typer()
-    app.command()(command)
+    app.command()(Command(run=command, params=kind).derived)
     result = CliRunner().invoke(app, as_options(asked))
     assert result.exit_code == 0, result.output
     assert {name: getattr(asked, name) for name in found} == found
@@ -160,12 +159,11 @@ def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
 def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
     found: list[Any] = []
 
-    @with_options(StreamingParams, unless=("resume",))
     def command(context: typer.Context, settings: dict[str, Any] | None, resume: bool = False) -> None:
         found.append((settings, written_out(context, StreamingParams)))
 
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command)
+    app.command()(Command(run=command, params=StreamingParams, unless=("resume",)).derived)
     assert CliRunner().invoke(app, ["--resume"]).exit_code == 0
     assert CliRunner().invoke(app, ["--resume", "--no-privacy", "--forget", "1.0"]).exit_code == 0
     assert found == [(None, []), (None, ["--forget", "--no-privacy"])]
@@ -190,12 +188,11 @@ def test_what_must_be_given_and_is_not_is_asked_for_in_its_own_words() -> None:
     class Asked:
         epsilon: float = param("How much.", missing="Try {epsilon=1}.")
 
-    @with_options(Asked)
     def command(settings: dict[str, Any]) -> None:
         raise AssertionError(settings)
 
     app = typer.Typer()
-    app.command()(command)
+    app.command()(Command(run=command, params=Asked).derived)
     error = CliRunner().invoke(app, []).exception
     assert str(error) == "--epsilon is missing. Try --epsilon 1."
 

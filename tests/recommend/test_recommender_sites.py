@@ -271,7 +271,7 @@ WEIGHT_LIES: dict[str, Any] = {
 @pytest.mark.parametrize("lie", WEIGHT_LIES)
 @pytest.mark.parametrize("trust", ["site", "masked"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_hub_that_weighs_as_it_should_not_gets_nothing_for_it(trust: str, lie: str) -> None:
+def test_a_hub_that_weighs_matches_expectation_not_gets_nothing_for_it(trust: str, lie: str) -> None:
     faults = meddled(lambda arrays: (arrays[0], WEIGHT_LIES[lie](arrays[1]), *arrays[2:]))
     model = private(trust=trust, items=9, item_degrees="private", normalise="both", faults=faults)
     with pytest.raises((ProtocolError, ValueError)):

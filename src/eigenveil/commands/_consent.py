@@ -9,14 +9,14 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import typer
 
-from eigenveil.commands._ending import leaves
+from eigenveil.commands._ending import at_terminal, leaves
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -238,12 +238,18 @@ def obtain_consent(
     """
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")
-        return _by_policy(rules)
+        # With a digest of the policy as it was.
+        return f"consent: --yes under the policy {rules.name}, sha256 {hashlib.sha256(rules.read_bytes()).hexdigest()}"
     typed = _ask(question_of(study))
     # Whole words only, and the empty answer is no.
-    if typed in _answers(study):
-        return _by_person(typed)
-    # The privacy officer finds in the ledger that somebody was asked, and said no.
+    if typed in (_YES if study.private else (_NO_PRIVACY,)):
+        try:
+            who = getpass.getuser()
+        except (OSError, KeyError):
+            # The account has no name.
+            who = "somebody"
+        return f"consent: {who} typed {typed!r}"
+    # The privacy officer finds in the ledger that a person was asked, and said no.
     (ledger.log if again else ledger.note)(study.digest, _DECLINED)
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)
@@ -252,10 +258,6 @@ def obtain_consent(
 def question_of(study: "StudyFile") -> str:
     """What the person is asked. Exact results take more than one key to agree to."""
     return "Take part? [y/N]" if study.private else f'Type "{_NO_PRIVACY}" to take part'
-
-
-def _answers(study: "StudyFile") -> tuple[str, ...]:
-    return _YES if study.private else (_NO_PRIVACY,)
 
 
 def _ask(question: str) -> str:
@@ -276,31 +278,10 @@ def _ask(question: str) -> str:
     return typed.strip().lower()
 
 
-def at_terminal() -> bool:
-    """Whether a person can be asked."""
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
 def _forget_typed() -> None:
     """Discard what was typed before the question appeared: it is no answer to it."""
-    try:
+    # Windows has no termios.
+    with suppress(ImportError):
         import termios
-    except ImportError:
-        # Windows has no termios.
-        return
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
-
-def _by_person(word: str) -> str:
-    """The note for the ledger when a person consented."""
-    try:
-        who = getpass.getuser()
-    except (OSError, KeyError):
-        # The account has no name.
-        who = "somebody"
-    return f"consent: {who} typed {word!r}"
-
-
-def _by_policy(path: Path) -> str:
-    """The note for the ledger when a policy consented, with a digest of the policy as it was."""
-    return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)

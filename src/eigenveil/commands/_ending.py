@@ -32,6 +32,7 @@ from eigenveil.show.console import output
 
 __all__ = [
     "Interrupts",
+    "at_terminal",
     "despite_noise",
     "errors_as_lines",
     "heard",
@@ -39,7 +40,7 @@ __all__ = [
     "leaves",
     "message_of",
     "open_pipe",
-    "somebody_is_there",
+    "signals_sent_to",
     "wrote",
 ]
 
@@ -154,10 +155,7 @@ def despite_noise(
         return _heard(act, spelling, hopeless="always" if even_if_noise else "error")
     except HopelessBudget as warning:
         message = warning.said(spelling)
-        require(
-            ask and somebody_is_there(),
-            f"{message} {outcome}. To {deed} anyway, give --even-if-noise",
-        )
+        require(ask and at_terminal(), f"{message} {outcome}. To {deed} anyway, give --even-if-noise")
         output(stderr=True).print(message, style="yellow", soft_wrap=True)
         try:
             sure = typer.confirm(f"{deed.capitalize()} anyway?", err=True)
@@ -167,8 +165,8 @@ def despite_noise(
     return _heard(act, spelling, hopeless="always")
 
 
-def somebody_is_there() -> bool:
-    """Whether the command can ask."""
+def at_terminal() -> bool:
+    """Whether there is a person to ask."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -220,21 +218,33 @@ class Interrupts:
 
 
 @contextmanager
+def signals_sent_to(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Send SIGINT, SIGTERM and SIGHUP to `handler` inside, except those that the parent process set to be ignored.
+
+    Python handles them, not an event loop, which may stand still. It allows handlers on the main thread only.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, handler) for number in ours}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
 def heard() -> Iterator[Interrupts]:
-    """Handle SIGINT, SIGTERM and SIGHUP inside, except those that the parent process set to be ignored."""
+    """Handle signals inside."""
     import pyarrow as pa
 
     stop = Interrupts()
-    main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
     # Otherwise pyarrow handles the signal itself and drops the lines it is reading.
     pa.enable_signal_handlers(False)
-    before = {number: signal.signal(number, stop.note) for number in ours}
     try:
-        yield stop
+        with signals_sent_to(stop.note):
+            yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         pa.enable_signal_handlers(True)
 
 

@@ -4,45 +4,35 @@ Outputs are checked before any budget is spent: a result that cannot be written 
 accident is worse.
 """
 
+import getpass
+import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 import typer
 
-from eigenveil.commands._ending import somebody_is_there
-from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, by_ending, format_of, open_named
+from eigenveil.commands._ending import at_terminal, wrote
+from eigenveil.commands._options import flag, option
+from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, format_of, open_named
 from eigenveil.errors import ParameterError, join_names, require, require_param, verbatim
 from eigenveil.params.declare import as_options, declared
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy, output
 
 if TYPE_CHECKING:
     from eigenveil.data.columns import ColumnChoice
     from eigenveil.data.formats import NamedTable
     from eigenveil.data.tables import Table
     from eigenveil.model import Model
-import getpass
-import unicodedata
-from typing import Annotated, Final, TypeAlias
-
-from eigenveil.commands._options import flag, option
-
-if TYPE_CHECKING:
     from eigenveil.network.certificates import Passphrase
-import json
-from collections.abc import Callable
-
-from eigenveil.commands._ending import wrote
-from eigenveil.show.console import Line
-
-if TYPE_CHECKING:
-    from eigenveil.model import Model
     from eigenveil.show.marks import Chart
     from eigenveil.show.values import Report
 
@@ -52,31 +42,24 @@ __all__ = [
     "NewPassphrase",
     "PassphraseFile",
     "Reading",
-    "column_names",
     "is_stdin",
-    "needs_dask",
     "new_passphrase",
     "on_cluster",
     "passphrase_from",
     "report_of",
     "require_file",
-    "require_input",
     "require_output",
     "require_path",
     "require_picture",
     "require_report",
+    "require_table",
+    "require_writable",
     "standard_input",
     "write",
-    "write_json",
     "write_picture",
+    "write_public",
     "written_model",
 ]
-
-
-def require_input(path: Path) -> None:
-    """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
-    require_file(path)
-    by_ending(path)
 
 
 def require_file(path: Path) -> None:
@@ -101,20 +84,25 @@ def require_output(
     path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path], option: str = "--output"
 ) -> None:
     """Refuse an output that could not be written, or must not be overwritten."""
+    typed = f"{option} " if option.startswith("--") else ""
     require(
         # By its ending, because a model named .csv would be opened by the wrong program later.
         path.suffix.lower() in endings,
-        f"{option} must end in {' or '.join(endings)}, got {path}. Try {option} {path.with_suffix(endings[0])}",
+        f"{option} must end in {' or '.join(endings)}, got {path}. Try {typed}{path.with_suffix(endings[0])}",
     )
-    require(path.parent.is_dir(), f"{option} {path}: the folder {path.parent} does not exist. Create it first")
-    require(not path.is_dir(), f"{option} {path} is a folder. Name a file in it")
+    require_writable(path, option=option)
     if path.exists():
         # Checked before --force: overwriting an input with its own result is never meant.
         same = any(source.exists() and source.samefile(path) for source in inputs)
         require(not same, f"{option} {path} is also an input of this command. Give it another name")
-        require(
-            force, f"{option} {path} already exists. Overwrite it with --force, or choose another name with {option}"
-        )
+        other = f" with {option}" if typed else ""
+        require(force, f"{option} {path} already exists. Overwrite it with --force, or choose another name{other}")
+
+
+def require_writable(path: Path, *, option: str) -> None:
+    """Refuse a path at which no file could be written."""
+    require(path.parent.is_dir(), f"{option} {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"{option} {path} is a folder. Name a file in it")
     require(
         os.access(path.parent, os.W_OK),
         f"{option} {path}: you may not write to the folder {path.parent}. Choose another one",
@@ -131,6 +119,17 @@ def standard_input() -> Any:
     return sys.stdin.buffer
 
 
+def require_table(path: Path, params: TableParams) -> None:
+    """Refuse a table that does not exist or has an unknown format, at once, before anything heavy is imported."""
+    if is_stdin(path):
+        require_param(
+            params.kind is not None, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}"
+        )
+        return
+    require_path(path)
+    format_of(path, params)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -144,8 +143,16 @@ class Reading:
     processes: int | None = None  # How many read the table; None for this one.
     gaps: bool = False  # Whether the command was told that values may be missing.
 
+    @classmethod
+    def of(
+        cls, params: TableParams, settings: Mapping[str, Any], passthrough: Sequence[str] | None, **where: Any
+    ) -> "Reading":
+        """As a fit with these `settings` reads its table."""
+        gaps = settings["missing"] != "refuse"
+        return cls(params=params, person=settings["person"], passthrough=tuple(passthrough or ()), gaps=gaps, **where)
+
     @property
-    def words(self) -> list[str]:
+    def options(self) -> list[str]:
         """The options with which another command reads the same table."""
         return [*as_options(self.params), *(word for name in self.passthrough for word in ("--passthrough", name))]
 
@@ -153,11 +160,18 @@ class Reading:
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
         # Plain lists, because settings become JSON in the file of the model.
-        levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
-        record = {"one_based": self.params.one_based, "one_hot": levels, "passthrough": list(self.passthrough)}
-        # What stands for a missing value would otherwise be scored as a number.
-        record["na_values"] = list(self.params.na_values or ())
+        record = {
+            "one_based": self.params.one_based,
+            "one_hot": self._levels,
+            "passthrough": list(self.passthrough),
+            # What stands for a missing value would otherwise be scored as a number.
+            "na_values": list(self.params.na_values or ()),
+        }
         return {name: value for name, value in record.items() if value}
+
+    @property
+    def _levels(self) -> dict[str, list[str]]:
+        return {name: list(levels) for name, levels in (self.params.one_hot or {}).items()}
 
     def recorded_in(self, model: "Model", *, extra: Sequence[str] = ()) -> "Model":
         """The model with what was chosen while the table was read, so that `load` and `transform` read other tables so, too.
@@ -169,8 +183,7 @@ class Reading:
         settings = {**model.settings, **self.facts, **({"passthrough": list(extra)} if extra else {})}
         left_out = [*(self.params.drop or ()), *extra]
         columns = None if self.params.columns is None else list(self.params.columns)
-        levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
-        record = with_parameters(model.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
+        record = with_parameters(model.estimator, columns=columns, drop=left_out or None, one_hot=self._levels or None)
         return replace(model, settings=settings, estimator=record)
 
     @property
@@ -194,14 +207,7 @@ class Reading:
                 not self.passthrough,
                 f"{option} leaves rows where they are, so --passthrough has no columns to copy. Leave it out",
             )
-        if is_stdin(path):
-            require_param(
-                self.params.kind is not None,
-                f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}",
-            )
-            return
-        require_path(path)
-        self.format(path)
+        require_table(path, self.params)
 
     def require_passes(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
@@ -262,29 +268,24 @@ class Reading:
             named_table = open_named(standard_input() if is_stdin(path) else path, params)
         choice = self.settled(named_table)
         with busy("reading the table"):
-            if self.dask or self.processes is not None:
-                return self._elsewhere(named_table, choice)
-            return read_named(named_table, choice, gaps=self.gaps)
+            if not self.dask and self.processes is None:
+                return read_named(named_table, choice, gaps=self.gaps)
+            shared: Any = named_table
+            if self.dask:
+                with _needs_dask():
+                    from eigenveil.data.engines.dask_rows import table_rows
+                rows = table_rows(shared, choice, gaps=self.gaps)
+            else:
+                from eigenveil.data.engines.pool import table_in_processes
+
+                rows = table_in_processes(shared, choice, processes=self.processes or 1, gaps=self.gaps)
+            return Table(rows=rows.inner, columns=rows.names, available=len(named_table.names))
 
     def _require_here(self, source: Any) -> None:
         """Refuse a file that only one process can read, where others were asked for."""
         word = "a cluster" if self.dask else "several processes"
         alone = not self.dask and self.processes is None
         require(alone, f"{source} cannot be shared by {word}. Convert it to {SHARED} first")
-
-    def _elsewhere(self, table: Any, choice: "ColumnChoice") -> "Table":
-        """The table, a `SharedTable`, with its rows on a cluster or in other processes."""
-        from eigenveil.data.tables import Table
-
-        if self.dask:
-            with needs_dask():
-                from eigenveil.data.engines.dask_rows import table_rows
-            rows = table_rows(table, choice, gaps=self.gaps)
-        else:
-            from eigenveil.data.engines.pool import table_in_processes
-
-            rows = table_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
-        return Table(rows=rows.inner, columns=rows.names, available=len(table.names))
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""
@@ -302,7 +303,7 @@ class Reading:
 
 
 @contextmanager
-def needs_dask() -> Iterator[None]:
+def _needs_dask() -> Iterator[None]:
     """Say how to install Dask where it is missing."""
     try:
         yield
@@ -316,7 +317,7 @@ def on_cluster(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    with busy("connecting to the cluster"), needs_dask():
+    with busy("connecting to the cluster"), _needs_dask():
         from eigenveil.data.engines.dask_rows import connected
     with connected(address):
         yield
@@ -324,7 +325,7 @@ def on_cluster(address: str | None) -> Iterator[None]:
 
 def _can_ask(table: "NamedTable") -> bool:
     # A pipe of rows takes the place of the keyboard.
-    return not table.once and somebody_is_there()
+    return not table.once and at_terminal()
 
 
 def _refusal(
@@ -392,24 +393,14 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
     left_out = []
     for name in ids:
         try:
-            typed = (
-                str(typer.prompt(f"Leave out {name!r}? [Y/n]", default="y", show_default=False, err=True))
-                .strip()
-                .lower()
-            )
+            answer: str = typer.prompt(f"Leave out {name!r}? [Y/n]", default="y", show_default=False, err=True)
         except typer.Abort:
             raise KeyboardInterrupt from None
+        typed = answer.strip().lower()
         # Anything else is no answer. Guessing what was meant could analyse an id.
         require(typed in ("y", "yes", "n", "no"), f"type y or n, got {typed!r}. Nothing was spent")
         left_out += [name] * typed.startswith("y")
     return left_out
-
-
-def column_names(path: Path) -> tuple[str, ...] | None:
-    """The column names of a file; None for formats without names."""
-    # Only the header is read: this is used for files whose rows must not be looked at.
-    params = TableParams()
-    return open_named(path, params).names if format_of(path, params).has_names else None
 
 
 # For services that are started without a person. Other users cannot read a process's environment.
@@ -439,11 +430,10 @@ def passphrase_from(file: Path | None) -> "Passphrase":
     """How a command gets the passphrase of a key file that has one."""
 
     def passphrase_of(key: Path) -> bytes:
-        passphrase = _given(file)
+        passphrase = _stated_passphrase(file)
         if passphrase is None:
             require(
-                _at_terminal(),
-                f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}",
+                at_terminal(), f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}"
             )
             passphrase = getpass.getpass(f"Passphrase of {key}: ")
         return _encoded(passphrase)
@@ -455,9 +445,9 @@ def new_passphrase(wanted: bool, file: Path | None) -> bytes | None:
     """The passphrase for new keys, asked twice unless it is given; None if they get none."""
     if not wanted and file is None:
         return None
-    passphrase = _given(file)
+    passphrase = _stated_passphrase(file)
     if passphrase is None:
-        require(_at_terminal(), f"--passphrase needs a terminal, --passphrase-file, or the variable {_VARIABLE}")
+        require(at_terminal(), f"--passphrase needs a terminal, --passphrase-file, or the variable {_VARIABLE}")
         passphrase = getpass.getpass("New passphrase: ")
         require(getpass.getpass("The same again: ") == passphrase, "the two passphrases differ. Nothing was made")
     require(
@@ -467,7 +457,7 @@ def new_passphrase(wanted: bool, file: Path | None) -> bytes | None:
     return _encoded(passphrase)
 
 
-def _given(file: Path | None) -> str | None:
+def _stated_passphrase(file: Path | None) -> str | None:
     """The passphrase in the file or in the environment; None if a person must be asked."""
     from eigenveil.data.archive import read_owned
 
@@ -486,10 +476,6 @@ def _encoded(text: str) -> bytes:
     raw = unicodedata.normalize("NFC", text).encode()
     require(0 < len(raw) <= _LONGEST, f"a passphrase must have 1 to {_LONGEST} bytes, got {len(raw)}")
     return raw
-
-
-def _at_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 # Written here too, so that a wrong name is refused before anything heavy is imported. A test compares them.
@@ -548,34 +534,25 @@ def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
     require_output(path, endings=PICTURES, force=force, inputs=inputs, option="--plot")
     if path.suffix.lower() == ".png":
         # Looked up and not imported: matplotlib is slow to load, and the command may still be refused.
-        from importlib.util import find_spec
-
-        from eigenveil.errors import require
-
         is_installed = find_spec("matplotlib") is not None
         require(is_installed, f"{path}: a PNG needs matplotlib: pip install 'eigenveil[plot]'. Or name an .svg file")
 
 
 def write_picture(chart: "Chart", path: Path) -> None:
     """Draw a chart of public numbers to an .svg or .png file."""
-    from eigenveil.data.archive import whole_file
     from eigenveil.show.marks import png
 
-    with whole_file(path) as temporary:
-        if path.suffix.lower() == ".png":
-            temporary.write_bytes(png(chart))
-        else:
-            temporary.write_text(chart.document(), encoding="utf-8")
-        # Readable by all: it shows public numbers only.
-        temporary.chmod(0o644)
-    wrote(path)
+    write_public(path, png(chart) if path.suffix.lower() == ".png" else chart.document())
 
 
-def write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    """Write plain values completely or not at all. They were released, so everybody may read them."""
+def write_public(path: Path, content: str | bytes | Mapping[str, Any]) -> None:
+    """Write a text, bytes, or plain values as JSON, completely or not at all, for all users of this machine to read."""
     from eigenveil.data.archive import whole_file
 
+    if isinstance(content, Mapping):
+        content = json.dumps(content, indent=2, allow_nan=False) + "\n"
     with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        # `whole_file` makes files for their owner alone, and these are meant to be shared.
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+        # `whole_file` makes files for their owner alone.
         temporary.chmod(0o644)
+    wrote(path)

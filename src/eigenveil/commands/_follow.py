@@ -1,6 +1,6 @@
 """One run of `eigenveil stream`: follow the rows, write the model at every release, and save the state.
 
-The run may end because the rows end, a line is bad or somebody presses Ctrl-C. In each case the stream is between two
+The run may end because the rows end, a line is bad or a person presses Ctrl-C. In each case the stream is between two
 steps, and that state is saved.
 """
 
@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.commands._command import Answer
 from eigenveil.commands._ending import Interrupts, despite_noise, heard, is_pipe, leaves, message_of, open_pipe, wrote
 from eigenveil.commands._files import Reading, report_of
-from eigenveil.commands._options import COUNTED, SEEDED
+from eigenveil.commands._options import count_warning, seed_warning
 from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, join_names, require, require_param
 from eigenveil.params.declarations.streaming import StreamingParams
@@ -31,8 +31,6 @@ from eigenveil.show.live import PageAddress
 from eigenveil.show.progress import LiveView, live_view
 
 if TYPE_CHECKING:
-    from eigenveil.core.accounting import Budget
-    from eigenveil.core.unit import PrivacyUnit
     from eigenveil.data.tables import Source
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.ledger.spending import StreamSpending
@@ -40,10 +38,9 @@ if TYPE_CHECKING:
     from eigenveil.plan.streams import StreamPlan
     from eigenveil.show.console import View
 
-__all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
+__all__ = ["Job", "outputs_in", "run", "spare_names"]
 
 _WORDS: Final = in_options(StreamingParams, X="the stream")
-_NO_LEDGER: Final = LastingLedger(path=None, dataset=None, lifetime_epsilon=None, lifetime_delta=None)
 _ADVICE: Final = "Next time, --state FILE keeps them"
 _RAW: Final = "raw data that only you can read"
 
@@ -51,40 +48,35 @@ _RAW: Final = "raw data that only you can read"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to do: follow the rows of `source`, read as `reading` says.
+    """What to do. At every release the stream is written to its state, and then the model to `target`.
 
-    A new stream has `settings`; None resumes the one in `before`, unless its settings differ from those `typed`. It also
-    releases after every `sync_every` rows. At every release the stream is written to `state`, and then the model to
-    `target`. If no state is named, `spare` allows one beside the target: that of a private stream until it ends, and that
-    of one that is interrupted. With `as_json` each release is a line of JSON. A new stream is charged to `ledger`.
+    If no state is named, one may be kept next to the target: the state of a private stream until it ends, and of one that is
+    interrupted.
     """
 
-    source: Path
+    source: Path  # The rows.
     reading: Reading
-    settings: Mapping[str, Any] | None
-    sync_every: int | None
+    settings: Mapping[str, Any] | None  # Of a new stream. None resumes the one in `before`.
+    sync_every: int | None  # Also release after so many rows.
     target: Path
     state: Path | None
-    spare: bool
-    even_if_noise: bool = False
-    as_json: bool = False
-    ledger: LastingLedger = _NO_LEDGER
-    report: Path | None = None
-    page: PageAddress | None = None
-    before: Path | None = None
-    typed: Mapping[str, Any] = field(default_factory=dict)
-
-
-def require_source(path: Path, reading: Reading) -> None:
-    """Refuse a source that cannot be followed, at once, before anything heavy is imported."""
-    # A named pipe has a name, and its ending says nothing about what somebody writes into it.
-    reading.require(Path("-") if is_pipe(path) else path)
+    spare: bool  # Whether a state may be kept that was not named.
+    even_if_noise: bool
+    as_json: bool  # Each release is a line of JSON.
+    ledger: LastingLedger  # What a new stream is charged to.
+    report: Path | None
+    page: PageAddress | None
+    before: Path | None  # The state to resume from, unless its settings differ from those `typed`.
+    typed: Mapping[str, Any]
 
 
 def run(job: Job) -> Answer:
     """Follow the stream to its end, and write the model. What is left is a summary."""
     with busy("starting"):
+        from eigenveil.core.accounting import Budget
+        from eigenveil.core.unit import Neighbours
         from eigenveil.estimators.streaming.pca import StreamingPCA
+        from eigenveil.privacy.facts import Person
 
     with heard() as stop:
         # Checked before the first row, which may take long to arrive.
@@ -99,11 +91,15 @@ def run(job: Job) -> Answer:
         source = None if is_pipe(job.source) else _opened(job, pca, stop, when_quiet=lambda: None)
         charged = None if notes is None else notes.get("ledger")
         require(
-            notes is None or charged is not None or job.ledger.path is None,
+            notes is None or charged is not None or job.ledger.ledger is None,
             "the stream in the state has no ledger: --ledger is for the command that begins one. Leave it out",
         )
-        title = f"stream, {job.target.name}"
-        with job.ledger.streamed(_budget(pca), _unit(pca), title=title, notes=charged) as spending:
+        cost = None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
+        protects = Person(
+            source="stream", grouped=pca.person is not None, max_parts=pca.person_blocks, column=pca.person
+        )
+        unit, title = protects.protected(Neighbours(pca.neighbours)), f"stream, {job.target.name}"
+        with job.ledger.streamed(cost, unit, title=title, notes=charged) as spending:
             writer = _Writer(pca, job, spending, notes or {})
             try:
                 writer.show_again()
@@ -117,9 +113,9 @@ def run(job: Job) -> Answer:
                 # A step that was interrupted halfway is not saved: resuming it could release its rows twice.
                 if _rows(pca) > 0 and not stop.torn:
                     stopped = isinstance(error, KeyboardInterrupt)
-                    leaves(_kept(pca, job, writer, before=before, stopped=stopped))
-                elif writer.kept:
-                    leaves(f"the state of the first {writer.kept} rows is in {writer.state}, {_RAW}")
+                    leaves(_rescue(pca, job, writer, before=before, stopped=stopped))
+                elif writer.n_kept:
+                    leaves(f"the state of the first {writer.n_kept} rows is in {writer.state}, {_RAW}")
                 raise
             seconds, reason = time.monotonic() - began, pca.plan_.reason
             if job.state is not None:
@@ -135,10 +131,20 @@ def run(job: Job) -> Answer:
         if job.as_json:
             # The terminal is for lines of JSON alone.
             return
-        yield from _summary(pca, model, job, reason=reason)
+        from eigenveil.show.terminal import model_summary
+
+        yield from seed_warning(vars(pca))
+        yield model_summary(model, reason=reason)
+        yield from count_warning(vars(pca), counted=job.reading.counted(job.source))
         if spending.state is not None and spending.lasting is not None:
-            yield Line(f"\n{stands(spending.state, job.ledger.path or spending.lasting.path)}")
-        yield from _what_came(_rows(pca) - before, seconds, job, before=before)
+            yield Line(f"\n{stands(spending.state, job.ledger.ledger or spending.lasting.path)}")
+        rows, earlier = _rows(pca) - before, f", after {before} rows in earlier runs," if before else ""
+        yield f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s"
+        yield Line(f"model written to {job.target}")
+        yield Line(f"show it again with: eigenveil inspect {job.target}", "dim")
+        if job.state is not None:
+            yield Line(f"state written to {job.state}, {_RAW}")
+            yield Line(f"continue from it with: --state {job.state} --resume", "dim")
 
     return Answer(view=shown, report=lambda: report_of(model, data=job.source))
 
@@ -147,24 +153,22 @@ def run(job: Job) -> Answer:
 class _Writer:
     """Writes the state and the model at every release. Changes in place: it counts them.
 
-    A release is in the state on disk and charged before it is written or shown. So a process that is killed in between loses
-    nothing, and whoever resumes the state shows the same numbers. What is not in the state was seen by nobody.
+    A release is in the state on disk and charged before it is written or shown. A process that is killed in between loses
+    nothing, and the resumed stream shows the same numbers. Nothing was shown that is not in the state.
     """
 
     def __init__(self, pca: "StreamingPCA", job: Job, spending: "StreamSpending", notes: Mapping[str, Any]) -> None:
         self._pca, self._job, self._spending = pca, job, spending
-        # What the state says that this stream was resumed from, and the release that nobody may have seen yet.
+        # The notes of the state that this stream was resumed from, and the release that may not have been shown yet.
         self._notes, self._unshown = notes, notes.get("unshown")
+        # Whether the stream comes from a process that could not end it.
+        self.was_killed = bool(notes.get("running"))
         # How many releases there were, the rows in the last, and the rows in the model on disk.
         self.times, self.rows, self.written = 0, 0, 0
         # Where the state is kept, from the first checkpoint on, and the rows in it.
-        self.state, self.kept = job.before, _rows(pca)
+        self.state, self.n_kept = job.before, _rows(pca)
         self._read = RowsRead()
         self._charged = self._charges()
-
-    def pay(self) -> None:
-        """Charge the whole budget to a ledger that lasts, once: before anything leaves, or a state is kept that could release."""
-        self._spending.pay()
 
     def notes(self) -> dict[str, Any]:
         """What `--resume` needs beside the stream."""
@@ -178,13 +182,8 @@ class _Writer:
             "unshown": self._unshown,
         }
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether the stream comes from a process that could not end it."""
-        return bool(self._notes.get("running"))
-
     def skipped(self, source: "Source", *, again: "Callable[[], Source]") -> "Source":
-        """The rows of a file after those that the stream has read, if it begins with them: whoever resumes may name it again."""
+        """The rows of a file after those that the stream has read, if it begins with them: a resumed stream may name it again."""
         stored = self._notes.get("source")
         if stored is None:
             return source
@@ -215,16 +214,16 @@ class _Writer:
             self._spending.join()
 
     def show_again(self) -> None:
-        """Write the release of a process that was killed, which nobody may have seen. Nothing is drawn or charged anew."""
+        """Write the release of a process that was killed, which may not have been shown. Nothing is drawn or charged anew."""
         if self._unshown is None:
             return
-        self.pay()
+        self._spending.pay()
         model = replace(self._model(), warnings=tuple(self._unshown["warnings"]))
         self.times, self.rows = int(self._unshown["times"]), int(model.settings["rows"])
         self._show(model, final=False)
 
     def write(self, *, final: bool = False) -> "Model":
-        """Release what is pending and rewrite the model. Whoever reads the file sees the old one or the new one."""
+        """Release what is pending and rewrite the model. A reader of the file sees the old one or the new one."""
         # At the end of a block nothing is pending. Then this only says what the last release warns of.
         _, warned = despite_noise(self._pca.sync, _WORDS, even_if_noise=True)
         # After the release is computed and before it is written: nothing has left this process yet.
@@ -237,27 +236,28 @@ class _Writer:
         self.rows = int(model.settings["rows"])
         self._unshown = {"times": self.times, "warnings": list(model.warnings)}
         self._keep()
-        self.pay()
+        # Charge the whole budget, once, before anything leaves.
+        self._spending.pay()
         self._show(model, final=final)
         return model
 
     def keep_last(self, state: Path) -> None:
         """Save the stream of a run that ends early, and then pay: a state that could not be written costs nothing."""
         self._pca.save_state(state, notes=self.notes())
-        # It may release later what is in it. Whoever resumes it pays, if this process is killed now.
+        # It may release its rows later. The process that resumes it pays, if this one is killed now.
         self._spending.is_saved = True
-        self.pay()
+        self._spending.pay()
 
     def _keep(self) -> None:
-        """Write the state, for whoever resumes after a kill. A private stream has one beside the target if none was named."""
+        """Write the state, to resume after a kill. A private stream has one next to the target if none was named."""
         private = self._pca.epsilon is not None
-        # Elsewhere nobody could tell whether the process that wrote it still runs.
+        # Elsewhere it cannot be told whether the process that wrote it still runs.
         possible = not private or os.name == "posix"
         if self.state is None and possible:
             self.state = self._job.state or (_spare(self._job) if private else None)
         if self.state is not None and possible:
             self._pca.checkpoint(self.state, notes={**self.notes(), "running": True})
-            self.kept, self._spending.is_saved = _rows(self._pca), True
+            self.n_kept, self._spending.is_saved = _rows(self._pca), True
         self._charged = self._charges()
 
     def _model(self) -> "Model":
@@ -269,8 +269,22 @@ class _Writer:
         self.written = self.rows
         wrote(self._job.target)
         if self._job.as_json:
+            ledger = self._pca.ledger_
+            line = {
+                "release": self.times,
+                "rows": self.rows,
+                "final": final,
+                "model": str(self._job.target),
+                "explained_variance": model.explained_variance.tolist(),
+                "explained_variance_ratio": model.explained_variance_ratio.tolist(),
+                "noise_floor": model.noise_floor,
+                "n_above_noise": model.n_above_noise,
+                "private": model.guarantee.private,
+                "epsilon_spent": None if ledger is None else ledger.epsilon(),
+                "warnings": list(model.warnings),
+            }
             # Flushed, because a program at the other end of the pipe waits for this line. NaN is not JSON.
-            print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
+            print(json.dumps(line, allow_nan=False), flush=True)
         self._unshown = None
 
     def _charges(self) -> Any:
@@ -278,22 +292,6 @@ class _Writer:
         ledger = self._pca.ledger_ if _rows(self._pca) else None
         # A slot may be charged without a new entry: releases of disjoint slots share one charge.
         return None if ledger is None or not ledger.charges else (len(ledger.charges), ledger.series())
-
-    def _line(self, model: "Model", *, final: bool) -> dict[str, Any]:
-        ledger = self._pca.ledger_
-        return {
-            "release": self.times,
-            "rows": self.rows,
-            "final": final,
-            "model": str(self._job.target),
-            "explained_variance": model.explained_variance.tolist(),
-            "explained_variance_ratio": model.explained_variance_ratio.tolist(),
-            "noise_floor": model.noise_floor,
-            "n_above_noise": model.n_above_noise,
-            "private": model.guarantee.private,
-            "epsilon_spent": None if ledger is None else ledger.epsilon(),
-            "warnings": list(model.warnings),
-        }
 
 
 def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
@@ -306,7 +304,9 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
     pca = StreamingPCA.resume(job.before, checkpoints=True)
     settings = {name: getattr(pca, name) for name in declared(StreamingParams)}
     typed = vars(validate_params(StreamingParams, SimpleNamespace(**{**settings, **job.typed})))
-    other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(settings[name])]
+    # As JSON, in which one list, tuple or array of numbers is like another.
+    plain = partial(json.dumps, default=lambda array: array.tolist())
+    other = [_WORDS(name, ...) for name in job.typed if plain(typed[name]) != plain(settings[name])]
     require(
         not other,
         f"with --resume the settings of the stream are those in {job.before}, where {join_names(other)} "
@@ -316,32 +316,8 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
     return pca, notes_in(job.before)
 
 
-def _plain(value: Any) -> str:
-    """A parameter as JSON, in which one list, tuple or array of numbers is like another."""
-    return json.dumps(value, default=lambda array: array.tolist())
-
-
-def _budget(pca: "StreamingPCA") -> "Budget | None":
-    from eigenveil.core.accounting import Budget
-
-    return None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
-
-
-def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
-    from eigenveil.core.unit import Neighbours
-    from eigenveil.privacy.facts import Person
-
-    protects = Person(source="stream", grouped=pca.person is not None, max_parts=pca.person_blocks, column=pca.person)
-    return protects.protected(Neighbours(pca.neighbours))
-
-
 def _follow(
-    pca: "StreamingPCA",
-    job: Job,
-    source: "Source | None",
-    stop: Interrupts,
-    writer: _Writer,
-    view: LiveView | None,
+    pca: "StreamingPCA", job: Job, source: "Source | None", stop: Interrupts, writer: _Writer, view: LiveView | None
 ) -> None:
     """Take all rows of the source, with a release when one is due."""
     from eigenveil.trackers import published_as, publishing
@@ -396,20 +372,17 @@ def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Call
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
-    """Refuse column names that differ from those of a resumed stream; without names, only their number is compared."""
-    names = getattr(pca, "feature_names_in_", None)
+    """Refuse column names that differ from those of a resumed stream."""
+    names, same = getattr(pca, "feature_names_in_", None), "Resume it with rows of the same table"
     if names is None or source.columns is None:
         return
+    count = len(source.columns)
     require(
-        len(names) == len(source.columns),
-        f"the rows have {len(source.columns)} columns and the stream in the state has {len(names)}. Resume it with rows of the "
-        "same table",
+        len(names) == count,
+        f"the rows have {count} columns and the stream in the state has {len(names)}. {same}",
     )
     other = [f"{new!r} where {old!r} was" for old, new in zip(names, source.columns, strict=True) if old != new]
-    require(
-        not other,
-        f"the columns differ from those of the stream in the state: {join_names(other)}. Resume it with rows of the same table",
-    )
+    require(not other, f"the columns differ from those of the stream in the state: {join_names(other)}. {same}")
 
 
 def _take(
@@ -425,17 +398,20 @@ def _take(
         n_read = _rows(pca)
         due = _due(plan, n_read, sync_every)
         rows = batch.slice(start, due) if table else batch[start : start + due]
-        # The estimator takes names from the first rows only, and a table of the others would be a needless copy.
-        pca.partial_fit(_named(rows, columns) if n_read == 0 and columns is not None and not table else rows)
+        if n_read == 0 and columns is not None and not table:
+            import pyarrow as pa
+
+            # The estimator takes names from the first rows only, and a table of the others would be a needless copy.
+            pca.partial_fit(pa.table([pa.array(column) for column in rows.T], names=list(columns)))
+        else:
+            pca.partial_fit(rows)
         start += rows.shape[0]
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
         at_end = _rows(pca) > n_read and _due(plan, _rows(pca) - 1, sync_every) == 1
-        writer.took(rows, due=at_end and _wanted(pca, sync_every))
-
-
-def _wanted(pca: "StreamingPCA", sync_every: int | None) -> bool:
-    """Whether to release now what is due: a block waits while the first search needs more rows, a synchronisation does not."""
-    return not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0)
+        # A block waits while the first search needs more rows. A synchronisation does not.
+        writer.took(
+            rows, due=at_end and (not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0))
+        )
 
 
 def _due(plan: "StreamPlan", n_read: int, sync_every: int | None) -> int:
@@ -446,12 +422,6 @@ def _due(plan: "StreamPlan", n_read: int, sync_every: int | None) -> int:
         after = n_read - plan.first_block
         due = min(due, -after if after < 0 else plan.block - after % plan.block)
     return due
-
-
-def _named(rows: Any, columns: tuple[str, ...]) -> Any:
-    import pyarrow as pa
-
-    return pa.table([pa.array(column) for column in rows.T], names=list(columns))
 
 
 def _ended(pca: "StreamingPCA", job: Job, writer: _Writer) -> "Model":
@@ -466,7 +436,7 @@ def _ended(pca: "StreamingPCA", job: Job, writer: _Writer) -> "Model":
     return writer.write(final=True)
 
 
-def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stopped: bool) -> str:
+def _rescue(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stopped: bool) -> str:
     """Save what can be saved of an interrupted stream, and describe it. Nothing is released here."""
     rows = _rows(pca)
     parts = [f"{rows} row{'s' * (rows != 1)} had been read"]
@@ -484,10 +454,13 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
             writer.keep_last(state)
             if rows == before:
                 return f"the state in {state} is unchanged"
-            return f"{', '.join(parts)}, and {_saved(state)}"
+            saved = (
+                f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
+            )
+            return f"{', '.join(parts)}, and {saved}"
     except Exception as error:
         onward = ". Give the same command again with --resume to continue from there"
-        earlier = f". The state of the first {writer.kept} is in {writer.state}{onward}" if writer.kept else ""
+        earlier = f". The state of the first {writer.n_kept} is in {writer.state}{onward}" if writer.n_kept else ""
         return f"{', '.join(parts)}, but their state could not be saved: {message_of(error)}{earlier}"
     if writer.written == 0:
         nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
@@ -517,10 +490,6 @@ def _spare(job: Job) -> Path | None:
     return next(free, None) if job.spare else None
 
 
-def _saved(state: Path) -> str:
-    return f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
-
-
 def _rows(pca: "StreamingPCA") -> int:
     """How many rows the stream has read."""
     from sklearn.exceptions import NotFittedError
@@ -529,26 +498,6 @@ def _rows(pca: "StreamingPCA") -> int:
         return pca.n_samples_seen_
     except NotFittedError:
         return 0
-
-
-def _summary(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> "View":
-    from eigenveil.show.terminal import model_summary, warning_panel
-
-    if pca.epsilon is not None and pca.random_state is not None:
-        yield warning_panel(SEEDED)
-    yield model_summary(model, reason=reason)
-    if pca.epsilon is not None and job.reading.counted(job.source):
-        yield warning_panel(COUNTED)
-
-
-def _what_came(rows: int, seconds: float, job: Job, *, before: int) -> "View":
-    earlier = f", after {before} rows in earlier runs," if before else ""
-    yield f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s"
-    yield Line(f"model written to {job.target}")
-    yield Line(f"show it again with: eigenveil inspect {job.target}", "dim")
-    if job.state is not None:
-        yield Line(f"state written to {job.state}, {_RAW}")
-        yield Line(f"continue from it with: --state {job.state} --resume", "dim")
 
 
 @final
@@ -576,23 +525,16 @@ class RowsRead:
 def rest_of(source: "Source", facts: Mapping[str, Any]) -> "tuple[Source, RowsRead] | None":
     """What follows in a source that begins with the rows that were read; None if it begins with others, and is used up."""
     read, batches = RowsRead(), iter(source.batches)
-    while read.count < facts["rows"]:
+    while (lacking := facts["rows"] - read.count) > 0:
         batch = next(batches, None)
         if batch is None:
             return None
-        first, others = _parted(batch, facts["rows"] - read.count)
-        read.add(first)
-        batches = batches if others is None else chain([others], batches)
+        if batch.shape[0] > lacking:
+            table = hasattr(batch, "schema")
+            batches = chain([batch.slice(lacking) if table else batch[lacking:]], batches)
+            batch = batch.slice(0, lacking) if table else batch[:lacking]
+        read.add(batch)
     return (replace(source, batches=batches), read) if read.facts() == facts else None
-
-
-def _parted(batch: Any, count: int) -> tuple[Any, Any]:
-    """The first rows of a batch, and the others, None if there are none."""
-    if batch.shape[0] <= count:
-        return batch, None
-    if hasattr(batch, "schema"):
-        return batch.slice(0, count), batch.slice(count)
-    return batch[:count], batch[count:]
 
 
 def _bytes_of(rows: Any) -> Iterator[tuple[str, bytes]]:

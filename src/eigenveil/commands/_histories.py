@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 from eigenveil.commands._ending import leaves
-from eigenveil.commands._files import is_stdin, require_input, require_path, standard_input
+from eigenveil.commands._files import is_stdin, require_table, standard_input
 from eigenveil.commands._options import argument, flag, option
-from eigenveil.data.formats import PIPES, FileParams, TableParams
+from eigenveil.data.formats import FileParams, TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require, require_param
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declare import declared, in_options, parameters, validate_params
@@ -120,15 +120,9 @@ def require_delta(settings: Mapping[str, Any]) -> None:
 def require_histories(files: Sequence[Path], items: Path | None, how: TableParams) -> None:
     """Refuse missing or unreadable files at once, before anything heavy is imported."""
     for path in files:
-        if is_stdin(path):
-            require(len(files) == 1, "standard input is one file: give the others by name, or this one alone")
-            require_param(
-                how.kind in PIPES, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}"
-            )
-        elif how.kind is not None or path.is_dir():
-            require_path(path)
-        else:
-            require_input(path)
+        alone = len(files) == 1 or not is_stdin(path)
+        require(alone, "standard input is one file: give the others by name, or this one alone")
+        require_table(path, how)
     require(items is None or items.is_file(), f"{items} does not exist or is not a file")
 
 
@@ -159,15 +153,23 @@ def read_sites(
             "and no site may see which items the others have",
         )
     for path in files:
-        name = _stem(path)
+        name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
         require(
             name not in named,
             f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file",
         )
         # An npz file has no named columns, and the reader refuses any but the default names.
         named[name] = read_histories(path, how, items=items, **reading)
-    # After all files are read: only then is it known who is in two of them.
-    _require_each_user_once(named)
+    # Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell, and they are
+    # compared here and stored nowhere.
+    users: set[str] = set()
+    for name, plays in named.items():
+        require(
+            users.isdisjoint(plays.users or ()),
+            f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
+            "one site. Put all lines of a user in one file, or give different people different names",
+        )
+        users.update(plays.users or ())
     return named
 
 
@@ -187,24 +189,11 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) 
     ]
 
 
-def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
-    """Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell."""
-    # Names are compared here and nowhere kept.
-    users: set[str] = set()
-    for name, plays in sites.items():
-        require(
-            users.isdisjoint(plays.users or ()),
-            f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
-            "one site. Put all lines of a user in one file, or give different people different names",
-        )
-        users.update(plays.users or ())
-
-
-def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
+def degrees_from(source: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
     """Item degrees for the recommender: None, "private", or a public number for each item from a csv file."""
-    if text is None or text == "private":
-        return text
-    path = Path(text)
+    if source is None or source == "private":
+        return source
+    path = Path(source)
     require(path.is_file(), f"--item-degrees must be none, private or a csv file, but {path} is not a file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -217,26 +206,22 @@ def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -
         f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line",
     )
     degrees: dict[str, float] = {}
-    for item, degree in rest:
+    for item, text in rest:
         require(item not in degrees, f"--item-degrees: {path} has {item!r} more than once")
-        degrees[item] = _degree(path, item, degree)
+        try:
+            degree = float(text)
+        except ValueError:
+            degree = math.nan
+        require(
+            math.isfinite(degree) and degree >= 0,
+            f"--item-degrees: {path}: the degree of {item!r} must be a non-negative number, got {text!r}",
+        )
+        degrees[item] = degree
     # Items of a matrix have numbers, which the csv then has as well.
     names = items if items is not None else tuple(map(str, range(dim)))
     missing = next((name for name in names if name not in degrees), None)
     require(missing is None, f"--item-degrees: {path} has no degree for {missing!r}: every item needs one")
     return [degrees[name] for name in names]
-
-
-def _degree(path: Path, item: str, text: str) -> float:
-    try:
-        degree = float(text)
-    except ValueError:
-        degree = math.nan
-    require(
-        math.isfinite(degree) and degree >= 0,
-        f"--item-degrees: {path}: the degree of {item!r} must be a non-negative number, got {text!r}",
-    )
-    return degree
 
 
 def items_were_read(files: Sequence[Path], items: Path | None, how: TableParams) -> bool:
@@ -248,10 +233,6 @@ def is_matrix(path: Path, how: TableParams) -> bool:
     from eigenveil.recommend.reading import format_of_histories
 
     return not is_stdin(path) and not format_of_histories(path, files_of(how)).has_names
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").rpartition(".")[0] or path.name
 
 
 @final

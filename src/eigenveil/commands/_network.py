@@ -1,41 +1,26 @@
-"""The options of `eigenveil hub`, `site`, `peer` and `node`, with their help, and the defaults that are looked up."""
+"""What `eigenveil hub`, `site`, `peer` and `node` share: options, looked-up defaults, the run itself, and its results."""
 
 import ipaddress
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
-
-from eigenveil.commands._files import require_output
-from eigenveil.commands._options import argument, flag, option
-from eigenveil.errors import require
-from eigenveil.params.values import InvalidValue, bytes_from
-
-if TYPE_CHECKING:
-    from eigenveil.network.certificates import Keys as PrivateKeys
-    from eigenveil.network.certificates import Passphrase
-    from eigenveil.network.study import StudyFile
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, final
 
 import typer
 
-from eigenveil.commands._ending import leaves, message_of
-from eigenveil.show.console import output
-
-if TYPE_CHECKING:
-    from eigenveil.show.progress import StatusWriter
-from dataclasses import dataclass
-
-from eigenveil.commands._ending import wrote
-from eigenveil.commands.transform import beside, scores_of
+from eigenveil.commands._ending import leaves, message_of, signals_sent_to, wrote
+from eigenveil.commands._files import require_output, write_public
+from eigenveil.commands._options import argument, option
+from eigenveil.commands.transform import scores_of, with_extra
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import OUTPUTS, write_scores
+from eigenveil.errors import plain, require
+from eigenveil.params.values import InvalidValue, bytes_from
+from eigenveil.show.console import output
 from eigenveil.show.disclosure import remaining_budget_text, rounded
 from eigenveil.show.live import PageBudget
 from eigenveil.show.progress import StatusWriter
@@ -45,6 +30,9 @@ if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.model import Model
+    from eigenveil.network.certificates import Keys as PrivateKeys
+    from eigenveil.network.certificates import Passphrase
+    from eigenveil.network.study import StudyFile
 
 __all__ = [
     "MEMORY",
@@ -64,8 +52,14 @@ __all__ = [
     "spending_of",
 ]
 
-Study: TypeAlias = Annotated[Path, argument("STUDY", "The study file, a .toml from the coordinator.")]
+# The exit code when too few sites answered, as in `eigenveil simulate`.
+TOO_FEW: Final = 3
+MEMORY: Final = "4GiB"
+# Seconds between looks at connections, which change without an event.
+_LOOK_AFTER: Final = 3.0
+_SHOW_CURSOR: Final = b"\x1b[?25h"
 
+Study: TypeAlias = Annotated[Path, argument("STUDY", "The study file, a .toml from the coordinator.")]
 # The study file says where others reach a party. Behind a router or in a container it listens elsewhere.
 Listen: TypeAlias = Annotated[
     str | None,
@@ -75,16 +69,10 @@ Listen: TypeAlias = Annotated[
         none_means="the port in the study file, on all interfaces, or on loopback if the study says loopback",
     ),
 ]
-
 Connect: TypeAlias = Annotated[
     str | None,
     option("HOST:PORT", "Where to reach the hub, or the node above.", none_means="the address in the study file"),
 ]
-
-HubKeys: TypeAlias = Annotated[
-    Path | None, option("--keys", "FILE", "The hub's keys.", none_means="hub.key beside the study file")
-]
-
 Keys: TypeAlias = Annotated[
     Path | None,
     option(
@@ -93,72 +81,6 @@ Keys: TypeAlias = Annotated[
         none_means="the only .key file beside the study file that belongs to the study",
     ),
 ]
-
-Transcript: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Where everything that happens is written, so that a stopped hub can go on. Never overwritten.",
-        none_means="STUDY.transcript beside the study file",
-    ),
-]
-
-# Models go to the current folder and the transcript beside the study: one is for people, the other for the next run.
-HubModel: TypeAlias = Annotated[
-    Path | None,
-    option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY.safetensors in this folder"),
-]
-
-Report: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
-        "installed.",
-        none_means="MODEL.report.json beside the model",
-    ),
-]
-
-# Optional for `site` alone, which may have --follow instead. A peer always has a table.
-SiteSource: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--data",
-        "FILE",
-        "Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
-        "study does not name are not read.",
-    ),
-]
-
-Follow: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "WHERE",
-        "For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
-        "many rows, also a pipe, or - for standard input.",
-    ),
-]
-
-Serve: TypeAlias = Annotated[
-    bool, flag("--serve", "For a study of streams: ask for slot after slot, and keep the current answer on disk.")
-]
-
-Data: TypeAlias = Annotated[
-    Path,
-    option(
-        "--data",
-        "FILE",
-        "Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
-        "study does not name are not read.",
-    ),
-]
-
-PolicyFile: TypeAlias = Annotated[
-    Path | None, option("--policy", "FILE", "Your rules; `eigenveil policy new` writes them.", none_means="none")
-]
-
-Ledger: TypeAlias = Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)]
-
 # Only a copy kept elsewhere shows that an old ledger was put back.
 RequireHead: TypeAlias = Annotated[
     Path | None,
@@ -169,63 +91,6 @@ RequireHead: TypeAlias = Annotated[
         none_means="none",
     ),
 ]
-
-# No default from the file name: a copy of the table under another name would get a second budget.
-Dataset: TypeAlias = Annotated[
-    str | None,
-    option(
-        "NAME",
-        "Your name for the people in the table. Budgets attach to this name for as long as it is used.",
-        none_means="the only name in the ledger",
-    ),
-]
-
-Yes: TypeAlias = Annotated[
-    bool, flag("--yes", "Do not ask: --policy, which must say who is protected, consents to what it does not refuse.")
-]
-
-HeldModel: TypeAlias = Annotated[
-    Path | None,
-    option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY-NAME.safetensors in this folder"),
-]
-
-Scores: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
-        none_means="STUDY-NAME-scores.csv in this folder",
-    ),
-]
-
-OwnPassthrough: TypeAlias = Annotated[
-    list[str] | None,
-    option(
-        "--passthrough",
-        "NAMES",
-        "Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
-        "nobody is sent them. May be repeated.",
-    ),
-]
-
-Rehearsal: TypeAlias = Annotated[
-    bool, flag("--rehearsal", "Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
-]
-
-DryRun: TypeAlias = Annotated[
-    bool, flag("--dry-run", "Show what would be revealed, and stop. Nothing is written or sent.")
-]
-
-OwnReport: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--report",
-        "FILE",
-        "At the end, write a report of the result to show and sign: .html, .json, or .pdf if Chromium is installed. "
-        "It has no scores.",
-    ),
-]
-
 # A study file may ask for anything, so each party says what it can spare before it agrees.
 Memory: TypeAlias = Annotated[
     str,
@@ -235,10 +100,7 @@ Memory: TypeAlias = Annotated[
         shows=True,
     ),
 ]
-
-MEMORY: Final = "4GiB"
-
-Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite outputs that exist; never a ledger.")]
+Result = TypeVar("Result")
 
 
 def bytes_allowed(memory: str) -> int:
@@ -288,25 +150,23 @@ def keys_beside(
 
     if key_path is not None:
         return Keys.load(key_path, passphrase=passphrase)
-    places = {party.pin: party.certificate for party in study_file.places}
+    certificates = {party.pin: party.certificate for party in study_file.places}
     # All key files are looked at, so that the message can say what each of the others is.
-    fitting: list[Path] = []
-    others: list[Certificate] = []
-    unsigned: list[Path] = []
+    fitting, others, unsigned = list[Path](), list[Certificate](), list[Path]()
     for path in sorted(study.parent.glob("*.key")):
-        beside = path.with_suffix(".crt")
-        if not beside.exists():
+        public = path.with_suffix(".crt")
+        if not public.exists():
             unsigned.append(path)
             continue
         try:
             # Read only public halves until it is clear which keys are wanted.
-            pin = in_file(beside, Certificate.read).pin
+            pin = in_file(public, Certificate.read).pin
         except ValueError:
             continue
-        if pin in places and places[pin].role == role:
+        if pin in certificates and certificates[pin].role == role:
             fitting.append(path)
-        elif pin in places:
-            others.append(places[pin])
+        elif pin in certificates:
+            others.append(certificates[pin])
     waiting = f"; {', '.join(path.name for path in unsigned)} has no certificate beside it yet" if unsigned else ""
     instead = "; ".join(
         f"{certificate.name!r} is a {certificate.role}: run `eigenveil {certificate.role}`" for certificate in others
@@ -344,19 +204,6 @@ def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force
     require(len(set(paths)) == len(paths), "two outputs would go to the same file; give each its own name")
 
 
-# The exit code when too few sites answered, as in `eigenveil simulate`.
-TOO_FEW: Final = 3
-
-_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-# Seconds between looks at connections, which change without an event.
-_LOOK_AFTER: Final = 3.0
-
-_SHOW_CURSOR: Final = b"\x1b[?25h"
-
-Result = TypeVar("Result")
-
-
 def require_grpc() -> None:
     """Refuse, before anything else, to run a party without gRPC."""
     try:
@@ -370,7 +217,7 @@ def require_grpc() -> None:
 
 def run_protocol(
     work: Callable[[], Coroutine[Any, Any, Result]],
-    voice: "StatusWriter",
+    voice: StatusWriter,
     *,
     left: Callable[[], str],
     look: Callable[[], None] = lambda: None,
@@ -387,10 +234,10 @@ def run_protocol(
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
-        def unforeseen(_: object, context: dict[str, Any]) -> None:
+        def report_error(_: object, context: dict[str, Any]) -> None:
             # An error in a task that nobody awaits, after a signal say. asyncio would print a traceback.
             error = context.get("exception")
-            if isinstance(error, Exception) and not stop.asked:
+            if isinstance(error, Exception) and stop.number is None:
                 voice.write_line(f"an error outside the study itself: {message_of(error)}", style="yellow")
 
         # Cancelling ends the waiting only: the runner shields the step that the party's thread is in.
@@ -403,21 +250,21 @@ def run_protocol(
                 await asyncio.sleep(_LOOK_AFTER)
                 look()
 
-        loop.set_exception_handler(unforeseen)
+        loop.set_exception_handler(report_error)
         stop.on_first = lambda: loop.call_soon_threadsafe(ending)
         # A signal may have come before the loop was there to hear it.
-        if stop.asked:
+        if stop.number is not None:
             ending()
-        beside = loop.create_task(looking())
+        look_on = loop.create_task(looking())
         try:
             return await work()
         finally:
-            beside.cancel()
+            look_on.cancel()
             # The work is done: a signal from here on has nothing to end.
             stop.on_first = lambda: None
 
     try:
-        with _heard(stop):
+        with signals_sent_to(stop.note):
             return asyncio.run(main())
     except asyncio.CancelledError:
         # Cancelled by something else than a signal, so it is not ours to explain.
@@ -440,8 +287,6 @@ def say_red(message: str) -> None:
     """One red line on stderr, not wrapped."""
     from rich.text import Text
 
-    from eigenveil.errors import plain
-
     output(stderr=True).print(Text(plain(message), style="red"), soft_wrap=True)
 
 
@@ -452,10 +297,6 @@ class _Stop:
     def __init__(self) -> None:
         self.number: int | None = None
         self.on_first: Callable[[], object] = lambda: None
-
-    @property
-    def asked(self) -> bool:
-        return self.number is not None
 
     def note(self, number: int, _frame: object) -> None:
         """Handle a signal: wake the loop at the first, and end at the second, whatever is being computed."""
@@ -470,34 +311,14 @@ class _Stop:
         os._exit(128 + number)
 
 
-@contextmanager
-def _heard(stop: _Stop) -> Iterator[None]:
-    """Send signals to `stop` while inside, except those that our parent process made us ignore.
-
-    Python handles them, not the loop, which stands still while it waits for the party's thread to end.
-    """
-    # Python allows signal handlers on the main thread only.
-    main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    before = {number: signal.signal(number, stop.note) for number in ours}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read.
-
-    Without `scores`, none are written: rows on a cluster stay there.
-    """
+    """Where results go."""
 
     model: Path
-    guarantee: Path
-    scores: Path | None
+    guarantee: Path  # A text next to the model.
+    scores: Path | None  # Only their owner can read them. None are written of rows on a cluster: these stay there.
 
     @classmethod
     def named(
@@ -516,23 +337,20 @@ class Results:
         private = () if self.scores is None else (("--scores", self.scores, list(OUTPUTS)),)
         return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
-    def write(self, model: "Model", rows: "Rows", run_protocol: Any = None) -> None:
+    def write(self, model: "Model", rows: "Rows", extra: Any = None) -> None:
         """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten.
 
-        `run_protocol` is an Arrow table with one line for each row, to be written beside the scores.
+        `extra` is an Arrow table with one line for each row, to be written beside the scores.
         """
         model.save(self.model)
         wrote(self.model)
-        with whole_file(self.guarantee) as temporary:
-            temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
-            # Public, like the model: it is meant to be shown.
-            temporary.chmod(0o644)
+        write_public(self.guarantee, f"{model.guarantee}\n")
         if self.scores is None:
             return
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
-            write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), run_protocol))
+            write_scores(temporary, self.scores.suffix.lower(), names, with_extra(scores_of(model, rows), extra))
 
     def show(self, voice: StatusWriter, model: "Model", *, role: str) -> None:
         """Show what the study says of its result, the guarantee in words, and where everything is."""

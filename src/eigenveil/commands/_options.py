@@ -1,6 +1,7 @@
 """Options that several commands share, each with its help, and two warnings that several commands print."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -9,7 +10,18 @@ import typer
 from eigenveil.errors import require
 from eigenveil.show.live import PageAddress
 
-__all__ = ["COUNTED", "SEEDED", "argument", "flag", "option", "page_at", "was_given"]
+__all__ = [
+    "COUNTED",
+    "SEEDED",
+    "OptionGroup",
+    "PageOptions",
+    "argument",
+    "count_warning",
+    "flag",
+    "option",
+    "seed_warning",
+    "was_typed",
+]
 
 
 def argument(metavar: str, description: str, *, none_means: str | bool = False, shows: bool = False) -> Any:
@@ -135,35 +147,43 @@ Seed: TypeAlias = Annotated[
     ),
 ]
 
-Page: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--page",
-        "HOST:PORT",
-        "Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
-        "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
-        none_means="no page",
-        panel=_PAGE,
-    ),
-]
 
-PageToken: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--page-token",
-        "FILE",
-        "The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
-        "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
-        none_means="none",
-        panel=_PAGE,
-    ),
-]
+class OptionGroup:
+    """A dataclass whose fields are options. A command that has a parameter of such a type has these options."""
 
 
-def page_at(address: str | None, token: Path | None) -> PageAddress | None:
-    """The address of a page, if one was asked for. Refused before anything else is done."""
-    require(token is None or address is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
-    return None if address is None else PageAddress.read(address, token)
+@dataclass(frozen=True, kw_only=True)
+class PageOptions(OptionGroup):
+    """Where a live page is, if one was asked for."""
+
+    page: Annotated[
+        str | None,
+        option(
+            "HOST:PORT",
+            "Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
+            "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
+            none_means="no page",
+            panel=_PAGE,
+        ),
+    ] = None
+    page_token: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
+            "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
+            none_means="none",
+            panel=_PAGE,
+        ),
+    ] = None
+
+    def address(self) -> PageAddress | None:
+        """Where the page is, checked before anything else is done."""
+        require(
+            self.page_token is None or self.page is not None,
+            "--page-token is for a live page. Say where with --page HOST:PORT",
+        )
+        return None if self.page is None else PageAddress.read(self.page, self.page_token)
 
 
 Total: TypeAlias = Annotated[
@@ -188,7 +208,23 @@ BoundsPath: TypeAlias = Annotated[
 ]
 
 
-def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
+def was_typed(context: typer.Context, names: Iterable[str]) -> tuple[str, ...]:
     """The options among these that the user typed on the command line."""
     sources = ((name, context.get_parameter_source(name)) for name in names)
     return tuple(name for name, source in sources if source is not None and source.name == "COMMANDLINE")
+
+
+def seed_warning(settings: Mapping[str, Any]) -> Iterator[Any]:
+    """A panel about a seed that makes a private fit reproducible."""
+    from eigenveil.show.terminal import warning_panel
+
+    if settings["random_state"] is not None and settings["epsilon"] is not None:
+        yield warning_panel(SEEDED)
+
+
+def count_warning(settings: Mapping[str, Any], *, counted: bool) -> Iterator[Any]:
+    """A panel about a number of columns that was `counted` in the rows of a private fit."""
+    from eigenveil.show.terminal import warning_panel
+
+    if counted and settings["epsilon"] is not None:
+        yield warning_panel(COUNTED)

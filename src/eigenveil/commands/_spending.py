@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
-from eigenveil.commands._options import option
+from eigenveil.commands._options import OptionGroup, option
 from eigenveil.errors import require, require_param
 from eigenveil.show.console import Line, output
 
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.ledger.store import FileStore
 
-__all__ = [
-    "Dataset",
-    "FitSpending",
-    "LastingLedger",
-    "LedgerPath",
-    "LifeDelta",
-    "LifeEpsilon",
-    "left_for_fit",
-    "stands",
-]
+__all__ = ["FitSpending", "LastingLedger", "left_for_fit", "stands"]
 
 _PANEL: Final = "A ledger for all releases about these people"
 _NO_LIFE: Final = (
@@ -42,57 +33,15 @@ _NO_LIFE: Final = (
     "such as --lifetime-epsilon 4"
 )
 
-LedgerPath: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--ledger",
-        "FILE",
-        "Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
-        "file is made if there is none. A site's ledger will do.",
-        panel=_PANEL,
-    ),
-]
-Dataset: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--dataset",
-        "NAME",
-        "Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
-        panel=_PANEL,
-    ),
-]
-LifeEpsilon: TypeAlias = Annotated[
-    float | None,
-    option(
-        "--lifetime-epsilon",
-        "NUMBER",
-        "The most that all releases about these people may ever cost together. Give it at the first use.",
-        panel=_PANEL,
-    ),
-]
-LifeDelta: TypeAlias = Annotated[
-    float | None,
-    option(
-        "--lifetime-delta",
-        "NUMBER",
-        "The delta at which --lifetime-epsilon is counted.",
-        none_means="--delta of the first use",
-        panel=_PANEL,
-    ),
-]
-
 
 @final
 @dataclass(slots=True, eq=False)
 class FitSpending:
-    """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `summary`.
+    """One release. Changes in place."""
 
-    Without --ledger there is no `ledger` to pass on, and the release has one of its own.
-    """
-
-    ledger: "Ledger | None" = None
-    released: bytes = b""
-    summary: str | None = None
+    ledger: "Ledger | None" = None  # None without --ledger: then the release has one of its own.
+    released: bytes = b""  # Set by the command.
+    summary: str | None = None  # How the dataset stands, set by the ledger.
 
     def lines(self) -> Iterator[Line]:
         """How the dataset stands."""
@@ -101,26 +50,52 @@ class FitSpending:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastingLedger:
-    """The four options together. Without a `path`, nothing is kept."""
+@dataclass(frozen=True, kw_only=True)
+class LastingLedger(OptionGroup):
+    """The ledger that a release is charged to. Without --ledger nothing is kept."""
 
-    path: Path | None
-    dataset: str | None
-    lifetime_epsilon: float | None
-    lifetime_delta: float | None
+    ledger: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
+            "file is made if there is none. A site's ledger will do.",
+            panel=_PANEL,
+        ),
+    ] = None
+    dataset: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
+            panel=_PANEL,
+        ),
+    ] = None
+    lifetime_epsilon: Annotated[
+        float | None,
+        option(
+            "NUMBER",
+            "The most that all releases about these people may ever cost together. Give it at the first use.",
+            panel=_PANEL,
+        ),
+    ] = None
+    lifetime_delta: Annotated[
+        float | None,
+        option(
+            "NUMBER",
+            "The delta at which --lifetime-epsilon is counted.",
+            none_means="--delta of the first use",
+            panel=_PANEL,
+        ),
+    ] = None
 
     def require_sense(self, settings: Mapping[str, Any]) -> None:
         """Refuse what cannot be charged, before a table is read."""
         # These belong to a ledger. Alone they would look as if something had been charged.
-        named = {
-            "--dataset": self.dataset,
-            "--lifetime-epsilon": self.lifetime_epsilon,
-            "--lifetime-delta": self.lifetime_delta,
-        }
-        explicit = [name for name, value in named.items() if value is not None]
+        options = ("dataset", "lifetime_epsilon", "lifetime_delta")
+        explicit = [f"--{name.replace('_', '-')}" for name in options if getattr(self, name) is not None]
         require(
-            self.path is not None or not explicit,
+            self.ledger is not None or not explicit,
             f"{' and '.join(explicit)} {'is' if len(explicit) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
         )
         epsilon, delta = self.lifetime_epsilon, self.lifetime_delta
@@ -130,11 +105,11 @@ class LastingLedger:
         )
         require(delta is None or 0 < delta < 1, f"--lifetime-delta must lie between 0 and 1, got {delta or 0:g}")
         require(
-            self.path is None or settings["epsilon"] is not None,
+            self.ledger is None or settings["epsilon"] is not None,
             "--ledger keeps what a guarantee costs, and --no-privacy has none. Leave out one of them",
         )
         require(
-            self.path is None or settings["random_state"] is None,
+            self.ledger is None or settings["random_state"] is None,
             "--ledger is for real releases, and noise from a --seed protects nobody. Leave out one of them",
         )
 
@@ -147,7 +122,7 @@ class LastingLedger:
         The `source` says where the rows were read (`source_of`). It decides whether they have another name already; what is in
         them does not, because others see whether a release was made.
         """
-        if self.path is None:
+        if self.ledger is None:
             yield FitSpending()
             return
         from eigenveil.core.accounting import Budget
@@ -163,7 +138,7 @@ class LastingLedger:
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
         # The whole budget of the release, whatever it will use: it must be there before anything is drawn.
         cost = Budget(settings["epsilon"], settings["delta"])
-        with DurableLedger.open(self.path) as lasting:
+        with DurableLedger.open(self.ledger) as lasting:
             store = self._store(lasting, cost)
             if source is not None:
                 self._require_one_name(lasting, store.dataset, source)
@@ -178,10 +153,10 @@ class LastingLedger:
             except BaseException as error:
                 if release is not None and release.state is not None and not isinstance(error, Exception):
                     # Whoever interrupts is told that nothing was written. The charges so far were.
-                    output(stderr=True).print(stands(release.state, self.path), soft_wrap=True)
+                    output(stderr=True).print(stands(release.state, self.ledger), soft_wrap=True)
                 raise
             assert release.state is not None
-            spending.summary = stands(release.state, self.path)
+            spending.summary = stands(release.state, self.ledger)
 
     @contextmanager
     def streamed(
@@ -193,7 +168,7 @@ class LastingLedger:
         """
         from eigenveil.ledger.spending import StreamSpending, resumed, streamed
 
-        path = self.path
+        path = self.ledger
         if notes is not None and not notes["charged"]:
             path = Path(notes["path"]) if path is None else path
             require(
@@ -221,16 +196,16 @@ class LastingLedger:
         """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
         from eigenveil.commands._consent import resolve_dataset_name
 
-        assert self.path is not None
-        if self.path.exists():
+        assert self.ledger is not None
+        if self.ledger.exists():
             return
         require(
             self.dataset is not None or self.lifetime_epsilon is not None,
-            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with "
+            f"{self.ledger} would be a new ledger. Name the people in the table with --dataset, and say with "
             "--lifetime-epsilon what all releases about them may cost together, for good: such as "
             "--dataset patients --lifetime-epsilon 4",
         )
-        dataset = resolve_dataset_name(self.path, None, self.dataset, None, role="analyst")
+        dataset = resolve_dataset_name(self.ledger, None, self.dataset, None, role="analyst")
         require(self.lifetime_epsilon is not None, _NO_LIFE.format(dataset))
 
     def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
@@ -240,8 +215,8 @@ class LastingLedger:
         from eigenveil.ledger.budget import require_fixed
         from eigenveil.ledger.store import FileStore
 
-        assert self.path is not None
-        dataset = resolve_dataset_name(self.path, lasting, self.dataset, None, role="analyst")
+        assert self.ledger is not None
+        dataset = resolve_dataset_name(self.ledger, lasting, self.dataset, None, role="analyst")
         existing = lasting.dataset(dataset).life
         epsilon, delta = self.lifetime_epsilon, self.lifetime_delta
         if existing is None:
@@ -251,13 +226,13 @@ class LastingLedger:
         else:
             life = Budget(existing.epsilon if epsilon is None else epsilon, existing.delta if delta is None else delta)
             require_fixed(existing, life, dataset, instead="Leave out --lifetime-epsilon and --lifetime-delta")
-        return FileStore.over(lasting, dataset, life, _option)
+        return FileStore.over(lasting, dataset, life, lambda name, value: f"--{name} {value:g}")
 
     def _require_one_name(self, lasting: "DurableLedger", dataset: str, source: str) -> None:
         names = lasting.read_as(dataset, source)
         require(
             not names,
-            f"this table is in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
+            f"this table is in {self.ledger} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
             f"budget. Use --dataset {shlex.quote(names[0] if names else '')}. If other people are in the file now, give it "
             "another name",
         )
@@ -307,13 +282,8 @@ def stands(state: "DatasetState", path: Path) -> str:
     )
 
 
-def _option(name: str, value: Any) -> str:
-    """A parameter as these commands have it."""
-    return f"--{name} {value:g}"
-
-
 def _noted(warnings: list[str]) -> None:
-    # For a person alone. A file may be read by others, and a warning says that a row is another one. The system is asked, not
-    # rich: an environment variable for colours must not make a terminal of a file.
+    # For a person alone. Others may read a file, and a warning says that a row is another one. The system is asked, not rich: an
+    # environment variable for colours must not make a terminal of a file.
     for warning in warnings if sys.stderr.isatty() else ():
         output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)

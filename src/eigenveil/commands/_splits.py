@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from eigenveil.core.rows import Rows
-    from eigenveil.linalg import Array
 
 __all__ = ["Parted", "SplitRule", "part"]
 
@@ -37,10 +36,7 @@ class SplitRule:
         # A column may have a colon in its name, so only the first one counts.
         kind, colon, column = text.partition(":")
         if kind == "by" and column:
-            require(
-                sites is None,
-                f"--split {text} makes one site for each value of the column. Leave out --sites",
-            )
+            require(sites is None, f"--split {text} makes one site for each value of the column. Leave out --sites")
             return cls("by", None, column)
         require(not colon and kind in ("iid", "skewed"), f"--split must be iid, skewed or by:COLUMN, got {text!r}")
         require(
@@ -69,20 +65,16 @@ class Parted:
 
 
 def part(
-    path: Path,
-    rule: SplitRule,
-    reading: Reading,
-    *,
-    person_sites: int,
-    exact: Mapping[str, Any],
-    rng: "Generator",
+    path: Path, rule: SplitRule, reading: Reading, *, person_sites: int, exact: Mapping[str, Any], rng: "Generator"
 ) -> Parted:
     """The table in `path`, split by `rule`. Everything is read into memory.
 
     A skewed split sorts rows with an exact fit, which has the parameters `exact`.
     """
-    from eigenveil.data.frames import person_ids
-    from eigenveil.data.rows import NamedRows
+    import numpy as np
+
+    from eigenveil.data.frames import as_rows, person_ids
+    from eigenveil.data.rows import NamedRows, WeightedRows
 
     named = reading.format(path).has_names
     require(
@@ -90,103 +82,64 @@ def part(
         f"--split by:{rule.column} needs a table with column names, such as csv or parquet",
     )
     require_param(reading.person is None or named, "{person} needs a table with column names, such as csv or parquet")
-    # Carried along and not analysed: people are dealt out before anybody is weighted.
-    beside = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))
-    table = replace(reading, person=None, passthrough=(*beside, *reading.passthrough)).table(path)
+    # Passed through and not analysed: people are dealt out before any row is weighted.
+    extra = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))
+    table = replace(reading, person=None, passthrough=(*extra, *reading.passthrough)).table(path)
+    names = table.columns
     with watched(table.rows) as rows:
         values = _whole(rows)
+
+    def named_rows(chosen: Any) -> NamedRows:
+        mine = as_rows(values[chosen])
+        weighted = mine if people is None else WeightedRows.by_person(mine, people[chosen])
+        # Groups of columns that are missing together are found by name, in the table as a whole too.
+        return NamedRows(weighted, names, reading.person)
+
     with busy("dealing rows out to the sites"):
         people = None if reading.person is None else person_ids(table.passthrough, reading.person)
-        column = None if rule.column is None else table.passthrough[rule.column]
-        names = table.columns
-        parted = _parted(column, rule, values, people, names, person_sites=person_sites, exact=exact, rng=rng)
-    sites = {name: NamedRows(rows, names, reading.person) for name, rows in parted.sites.items()}
-    # Groups of columns that are missing together are found by name, in the table as a whole too.
-    return replace(parted, sites=sites, pooled=NamedRows(parted.pooled, names, reading.person))
+        if rule.column is not None:
+            sites, assignment = _by_column(table.passthrough[rule.column], rule.column)
+            _require_few_sites(assignment, people, person_sites)
+        else:
+            assert rule.count is not None
+            # People, not rows, are dealt out, so that a person's rows stay at one site.
+            unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
+            sites = [f"{rule.stem}{index}" for index in range(rule.count)]
+            exact_rows = NamedRows(as_rows(values), names)
+            assignment = _dealt(exact_rows, unit, rule.count, skewed=rule.kind == "skewed", exact=exact, rng=rng)[unit]
+        # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
+        order = np.argsort(assignment, kind="stable")
+        ends = np.cumsum(np.bincount(assignment, minlength=len(sites)))[:-1]
+        parts = {name: named_rows(mine) for name, mine in zip(sites, np.split(order, ends), strict=True)}
+        return Parted(parts, named_rows(slice(None)))
 
 
-def _parted(
-    column: Any,
-    rule: SplitRule,
-    values: Any,
-    people: Any,
-    columns: tuple[str, ...] | None,
-    *,
-    person_sites: int,
-    exact: Mapping[str, Any],
-    rng: "Generator",
-) -> Parted:
+def _dealt(rows: "Rows", unit: Any, count: int, *, skewed: bool, exact: Mapping[str, Any], rng: "Generator") -> Any:
+    """The site of each person, or of each row where every row is one; `unit` says whose row each one is.
+
+    Skewed, people are in the order of their mean position along the first principal direction of the table, except for a random
+    half, which is placed at random.
+    """
     import numpy as np
 
-    if rule.column is not None:
-        names, assignment = _by_column(column, rule.column)
-        _require_few_sites(assignment, people, person_sites)
-    else:
-        assert rule.count is not None
-        # People, not rows, are dealt out, so that a person's rows stay at one site.
-        unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
-        names = [f"{rule.stem}{i}" for i in range(rule.count)]
-        assignment = _dealt(values, unit, rule, columns, exact=exact, rng=rng)[unit]
-    # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
-    order = np.argsort(assignment, kind="stable")
-    ends = np.cumsum(np.bincount(assignment, minlength=len(names)))[:-1]
-    sites = {
-        name: _weighted(values[mine], None if people is None else people[mine])
-        for name, mine in zip(names, np.split(order, ends), strict=True)
-    }
-    return Parted(sites, _weighted(values, people))
-
-
-def _dealt(
-    values: Any,
-    unit: Any,
-    rule: SplitRule,
-    columns: tuple[str, ...] | None,
-    *,
-    exact: Mapping[str, Any],
-    rng: "Generator",
-) -> Any:
-    """The site of each person, or of each row where every row is one; `unit` says whose row each one is."""
-    import numpy as np
-
-    assert rule.count is not None
     people = int(unit.max(initial=-1)) + 1
-    require(
-        people >= rule.count, f"--sites {rule.count}: the table is too small to give every site a row. Give fewer sites"
-    )
-    if rule.kind == "iid":
-        return rng.permutation(np.arange(people) % rule.count)
-    # Every site gets one person, so that none is empty. Site i gets a share of the others in proportion to 1 / (i + 1).
-    shares = 1.0 / np.arange(1, rule.count + 1)
-    sizes = 1 + np.floor((people - rule.count) * shares / shares.sum()).astype(np.int64)
-    sizes[0] += people - sizes.sum()
-    assignment = np.empty(people, dtype=np.int64)
-    assignment[_mixed(_along_first(values, unit, columns, exact), rng)] = np.repeat(np.arange(rule.count), sizes)
-    return assignment
-
-
-def _along_first(values: Any, unit: Any, columns: tuple[str, ...] | None, exact: Mapping[str, Any]) -> "Array":
-    """Each person's position along the first principal direction of the table, (p,): the mean over their rows."""
-    import numpy as np
-
-    from eigenveil.data.frames import as_rows
-    from eigenveil.data.rows import NamedRows
+    require(people >= count, f"--sites {count}: the table is too small to give every site a row. Give fewer sites")
+    if not skewed:
+        return rng.permutation(np.arange(people) % count)
     from eigenveil.estimators import PrivatePCA
 
-    rows = NamedRows(as_rows(values), columns)
-    scores = PrivatePCA(1, epsilon=None, **exact).fit(rows).transform(rows)[:, 0]
+    # Every site gets one person, so that none is empty. Site i gets a share of the others in proportion to 1 / (i + 1).
+    shares = 1.0 / np.arange(1, count + 1)
+    sizes = 1 + np.floor((people - count) * shares / shares.sum()).astype(np.int64)
+    sizes[0] += people - sizes.sum()
     # Where incomplete rows are left out, they have no scores, and may be dealt to any site: they are in the middle here.
-    scores = np.nan_to_num(scores)
-    means: Array = np.bincount(unit, weights=scores) / np.bincount(unit)
-    return means
-
-
-def _mixed(along: "Array", rng: "Generator") -> Any:
-    """An order of people, (p,): a random half keeps its rank in `along`, and the other half is placed at random."""
-    import numpy as np
-
-    position = np.argsort(np.argsort(along, kind="stable"), kind="stable") / len(along)
-    return np.argsort(np.where(rng.random(len(along)) < 0.5, rng.random(len(along)), position), kind="stable")
+    scores = np.nan_to_num(PrivatePCA(1, epsilon=None, **exact).fit(rows).transform(rows)[:, 0])
+    along = np.bincount(unit, weights=scores) / np.bincount(unit)
+    position = np.argsort(np.argsort(along, kind="stable"), kind="stable") / people
+    order = np.argsort(np.where(rng.random(people) < 0.5, rng.random(people), position), kind="stable")
+    assignment = np.empty(people, dtype=np.int64)
+    assignment[order] = np.repeat(np.arange(count), sizes)
+    return assignment
 
 
 def _by_column(whole: Any, column: str) -> tuple[list[str], Any]:
@@ -221,7 +174,7 @@ def _require_few_sites(assignment: Any, people: Any, person_sites: int) -> None:
     pairs = np.unique(np.stack([people, assignment], axis=1), axis=0)
     require(
         bool((np.bincount(pairs[:, 0]) <= person_sites).all()),
-        f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}. Raise --person-sites, the most sites of "
+        f"a person has rows at more than {person_sites} site{'s' * (person_sites != 1)}. Raise --person-sites, the most sites of "
         "one person",
     )
 
@@ -237,11 +190,3 @@ def _whole(rows: "Rows") -> Any:
     if rows.sparse:
         return sp.csr_array(sp.vstack(blocks, format="csr") if blocks else rows.shape)
     return np.concatenate(blocks) if blocks else np.empty(rows.shape)
-
-
-def _weighted(values: Any, people: Any) -> "Rows":
-    from eigenveil.data.frames import as_rows
-    from eigenveil.data.rows import WeightedRows
-
-    rows = as_rows(values)
-    return rows if people is None else WeightedRows.by_person(rows, people)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._options import argument, flag, option
-from eigenveil.errors import require
+from eigenveil.errors import plain, require
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -29,7 +29,7 @@ _MOST_ON_GRID: Final = 100.0
 # A file may state any number, and the mu of others takes forever.
 _SMALLEST, _LARGEST = 1e-9, 1e6
 
-Releases = list[str] | None
+_NO_DELTA: Final = "--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6"
 _COST: Final = "Add up what releases cost"
 _NOISE: Final = "Find the noise a budget needs"
 
@@ -49,7 +49,7 @@ def account(
         ),
     ] = None,
     gaussian: Annotated[
-        Releases,
+        list[str] | None,
         option(
             "MULTIPLIER[xN]",
             "A Gaussian release: its noise multiplier. 4.0x3 is three such releases. May be repeated.",
@@ -57,8 +57,7 @@ def account(
         ),
     ] = None,
     laplace: Annotated[
-        Releases,
-        option("MULTIPLIER[xN]", "A Laplace release, given in the same way.", panel=_COST),
+        list[str] | None, option("MULTIPLIER[xN]", "A Laplace release, given in the same way.", panel=_COST)
     ] = None,
     delta: Annotated[
         float | None,
@@ -109,18 +108,26 @@ def account(
     require(delta is None or 0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-6, got {delta or 0:g}")
     # Only after the cheap checks, because this loads numpy and more.
     from eigenveil.core.accounting import Budget
+    from eigenveil.privacy.guarantee import Loss
     from eigenveil.show.costs import Release, cost_view, noise_view, sum_values, sum_view
 
     noise = [*_losses("gaussian", gaussian), *_losses("laplace", laplace)]
     if files or mu or as_json:
         stated = _stated(files or [])
-        releases_ = [*stated, *map(_of_mu, mu or []), *(Release(_name(loss), loss) for loss in noise)]
+        releases_ = [*stated]
+        for number in mu or []:
+            require(0 < number < math.inf, f"--mu must be positive and finite, got {number:g}")
+            # A release of mu is Gaussian noise of 1 / mu times the sensitivity.
+            releases_.append(Release(f"--mu {number:g}", Loss("gaussian", 1 / number)))
+        for loss in noise:
+            times_text = f"x{loss.count}" if loss.count > 1 else ""
+            releases_.append(Release(f"--{loss.law} {loss.multiplier:g}{times_text}", loss))
         _require_size([release.loss for release in releases_])
         # Epsilons at two deltas cannot be compared, so the whole table has one.
-        at = _common_delta([record.guarantee for record in stated if record.guarantee]) if delta is None else delta
+        at = _common_delta(stated) if delta is None else delta
         return Answer(view=lambda: sum_view(releases_, at), values=lambda: sum_values(releases_, at), indent=None)
     if delta is None:
-        raise ValueError("--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6")
+        raise ValueError(_NO_DELTA)
     if epsilon is None:
         _require_size(noise)
         return Answer(view=lambda: cost_view(noise, delta))
@@ -145,19 +152,6 @@ def _published(budget: "Budget", releases: int) -> Iterator[tuple[str, float | N
         yield "textbook Gaussian", classical_multiplier(budget) if budget.epsilon < 1 else None
 
 
-def _of_mu(mu: float) -> "Release":
-    from eigenveil.privacy.guarantee import Loss
-    from eigenveil.show.costs import Release
-
-    require(0 < mu < math.inf, f"--mu must be positive and finite, got {mu:g}")
-    # A release of mu is Gaussian noise of 1 / mu times the sensitivity.
-    return Release(f"--mu {mu:g}", Loss("gaussian", 1 / mu))
-
-
-def _name(loss: "Loss") -> str:
-    return f"--{loss.law} {loss.multiplier:g}" + (f"x{loss.count}" if loss.count > 1 else "")
-
-
 def _of_file(path: Path) -> "Release":
     from eigenveil.core.accounting import Budget
     from eigenveil.privacy.guarantee import Loss
@@ -166,10 +160,10 @@ def _of_file(path: Path) -> "Release":
     guarantee = _guarantee_in(path)
     if guarantee.epsilon is None or guarantee.delta is None:
         raise ValueError(f"{path} has no guarantee, so it cannot be added up: {'; '.join(guarantee.caveats)}")
-    # With a known seed anybody can subtract the noise, whatever epsilon the file states.
+    # With a known seed anyone can subtract the noise, whatever epsilon the file states.
     require(
         not guarantee.reproducible,
-        f"{path} protects nobody, because its noise came from a known seed. Leave it out, or fit again without a seed",
+        f"{path} gives no protection, because its noise came from a known seed. Leave it out, or fit again without a seed",
     )
     require(
         _SMALLEST <= guarantee.epsilon <= _LARGEST,
@@ -192,31 +186,25 @@ def _stated(files: Sequence[Path]) -> "list[Release]":
     ]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
     releases = [_of_file(path) for path in files]
-    for earlier, other in combinations(releases, 2):
-        _require_one_kind(earlier, other)
+    for this, other in combinations(releases, 2):
+        assert this.guarantee is not None and other.guarantee is not None
+        kinds = "Such costs cannot be added up. Add up those of one kind at a time"
+        require(
+            this.unit == other.unit,
+            f"{this.name} protects {plain(this.guarantee.unit)}. {other.name} protects {plain(other.guarantee.unit)}. {kinds}",
+        )
+        require(
+            this.column == other.column or None in (this.column, other.column),
+            f"{this.name} protects people named by the column {plain(this.column)}, and {other.name} by {plain(other.column)}. "
+            f"{kinds}",
+        )
+        left, right = plain(this.guarantee.relation), plain(other.guarantee.relation)
+        require(
+            left == right,
+            f"{this.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "
+            "both with the same --neighbours",
+        )
     return releases
-
-
-def _require_one_kind(this: "Release", other: "Release") -> None:
-    from eigenveil.show.terminal import plain
-
-    assert this.guarantee is not None and other.guarantee is not None
-    require(
-        this.unit == other.unit,
-        f"{this.name} protects {plain(this.guarantee.unit)}. {other.name} protects {plain(other.guarantee.unit)}. Such costs "
-        "cannot be added up. Add up those of one kind at a time",
-    )
-    require(
-        this.column == other.column or None in (this.column, other.column),
-        f"{this.name} protects people named by the column {plain(this.column)}, and {other.name} by {plain(other.column)}. Such "
-        "costs cannot be added up. Add up those of one kind at a time",
-    )
-    left, right = (plain(each.guarantee.relation) for each in (this, other) if each.guarantee)
-    require(
-        left == right,
-        f"{this.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "
-        "both with the same --neighbours",
-    )
 
 
 def _guarantee_in(path: Path) -> "Guarantee":
@@ -238,7 +226,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
     return Model.load(path).guarantee
 
 
-def _losses(law: str, texts: Releases) -> "list[Loss]":
+def _losses(law: str, texts: list[str] | None) -> "list[Loss]":
     from eigenveil.privacy.guarantee import Loss
 
     losses = []
@@ -268,14 +256,10 @@ def _require_size(losses: "Sequence[Loss]") -> None:
     )
 
 
-def _common_delta(stated: "Sequence[Guarantee]") -> float:
-    deltas = sorted({guarantee.delta for guarantee in stated if guarantee.delta is not None})
-    require(
-        len(deltas) == 1,
-        "--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6"
-        if not deltas
-        else f"--delta is missing, and the files have different ones. Try --delta {deltas[-1]:g}",
-    )
+def _common_delta(stated: "Sequence[Release]") -> float:
+    deltas = sorted({record.guarantee.delta for record in stated if record.guarantee and record.guarantee.delta})
+    require(len(deltas) > 0, _NO_DELTA)
+    require(len(deltas) == 1, f"--delta is missing, and the files have different ones. Try --delta {deltas[-1]:g}")
     return deltas[0]
 
 

@@ -38,8 +38,7 @@ FAMILIES: Final = (
 
 def audit(
     names: Annotated[
-        list[str] | None,
-        argument("[CASE]...", "The cases to attack: names, or the first part of names."),
+        list[str] | None, argument("[CASE]...", "The cases to attack: names, or the first part of names.")
     ] = None,
     everything: Annotated[bool, flag("--all", "Attack every case.", panel=_CASES)] = False,
     quick: Annotated[
@@ -114,6 +113,8 @@ def audit(
     require(0 < confidence < 1, f"--confidence must be above 0 and below 1, such as 0.99, got {confidence:g}")
     require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
     chosen = _chosen(names or [], everything=everything)
+    from eigenveil.audit import CASES
+    from eigenveil.audit import audit as attack
     from eigenveil.show import verdicts as shown
 
     if not chosen:
@@ -121,10 +122,27 @@ def audit(
             not as_json and not as_markdown and report is None,
             "there is nothing to report. Name a case or give --all; `eigenveil audit` alone lists the cases",
         )
-        from eigenveil.audit import CASES
-
         return Answer(view=lambda: (shown.case_table(tuple(CASES.values())), _ATTACK))
-    verdicts = _audited(chosen, quick=quick, confidence=confidence, budget=budget, runs=runs, seed=seed, jobs=jobs)
+    done: list[Verdict] = []
+
+    def judged(verdict: "Verdict") -> None:
+        done.append(verdict)
+        ends = "" if verdict.matches_expectation else " (unexpected)"
+        # An interrupted long audit should still say what was found.
+        leaves(f"{len(done)} of {len(chosen)} cases were done; the last was {verdict.case}: {verdict.words}{ends}")
+
+    with _bar(len(chosen)) as advance:
+        verdicts = attack(
+            chosen,
+            quick=quick,
+            confidence=confidence,
+            budget=budget,
+            runs=runs,
+            seed=seed,
+            jobs=jobs,
+            judged=judged,
+            watch=advance,
+        )
     return Answer(
         view=lambda: (
             [Line(shown.verdict_markdown(verdicts))] if as_markdown else shown.verdict_view(verdicts, confidence)
@@ -132,7 +150,7 @@ def audit(
         values=lambda: {"confidence": confidence, "verdicts": [verdict.to_json() for verdict in verdicts]},
         report=lambda: shown.verdict_report(verdicts, confidence),
         alone=as_markdown,
-        code=0 if all(verdict.as_it_should for verdict in verdicts) else _BROKEN,
+        code=0 if all(verdict.matches_expectation for verdict in verdicts) else _BROKEN,
     )
 
 
@@ -169,21 +187,6 @@ def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
     require(0 < epsilon < math.inf, f"--epsilon must be positive, got {epsilon:g}")
     require(0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-5, got {delta:g}")
     return Budget(epsilon, delta)
-
-
-def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]":
-    from eigenveil.audit import audit as audited
-
-    done: list[Verdict] = []
-
-    def judged(verdict: "Verdict") -> None:
-        done.append(verdict)
-        ends = "" if verdict.as_it_should else " (unexpected)"
-        # Whoever interrupts a long audit should still learn what was found.
-        leaves(f"{len(done)} of {len(cases)} cases were done; the last was {verdict.case}: {verdict.words}{ends}")
-
-    with _bar(len(cases)) as advance:
-        return audited(cases, judged=judged, watch=advance, **choices)
 
 
 @contextmanager

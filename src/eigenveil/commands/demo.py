@@ -93,15 +93,16 @@ def demo(
     is written at the end, to open in a browser.
     """
     report = model.with_suffix(".html")
-    require_output(model, endings=(".safetensors",), force=force or (model.exists() and _is_own(model)), inputs=[])
-    # A folder of that name cannot be read as a report.
-    again = force or (report.is_file() and _is_own_report(report))
-    require_output(report, endings=(".html",), force=again, inputs=[model], option="the report")
+    require_output(model, endings=(".safetensors",), force=force or _is_own(model), inputs=[])
+    require_output(report, endings=(".html",), force=force or _is_own(report), inputs=[model], option="the report")
     console = output()
     # Printed before the heavy imports, so that the screen is not empty for seconds.
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
     with busy("loading the images"):
-        rows, names = _digits()
+        from sklearn.datasets import load_digits
+
+        digits: Any = load_digits()
+        rows, names = digits.data, tuple(map(str, digits.feature_names))
     if seed is not None:
         console.print("NOT PRIVATE: --seed fixes the noise. That is fine for public images only.", style="bold red")
     lines = _lines(console, rows, seed)
@@ -122,27 +123,16 @@ def demo(
 
 
 def _is_own(path: Path) -> bool:
-    """Whether an earlier demo wrote `path`."""
+    """Whether an earlier demo wrote `path`. Whatever else it is, replacing it takes --force."""
     from eigenveil.model import Model
 
+    if path.suffix == ".html":
+        # The file may be of any encoding. It should fail to match, and not raise.
+        return path.is_file() and f"<h1>{_TITLE}</h1>" in path.read_text(encoding="utf-8", errors="replace")
     try:
-        return "demo" in Model.load(path).settings
+        return path.exists() and "demo" in Model.load(path).settings
     except ModelFileError:
-        # Whatever it is, a demo did not write it, so replacing it takes --force.
         return False
-
-
-def _is_own_report(path: Path) -> bool:
-    """Whether an earlier demo wrote the report at `path`."""
-    # The file may be anybody's, in any encoding. It should fail to match, and not raise.
-    return f"<h1>{_TITLE}</h1>" in path.read_text(encoding="utf-8", errors="replace")
-
-
-def _digits() -> tuple["Array", tuple[str, ...]]:
-    from sklearn.datasets import load_digits
-
-    data: Any = load_digits()
-    return data.data, tuple(str(name) for name in data.feature_names)
 
 
 def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]:
@@ -155,14 +145,14 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
     console.print(f"Answer: {_answer(rows, table, published)}", style="bold green")
     console.print(_line(*_HEADER), style="bold")
     console.print(_line(*_EXACT), style="dim")
-    console.print(_row(rows, table))
+    console.print(_line(*_cells(rows, table)))
     lines = [table]
     for fit in others:
         with busy("fitting the next setting"):
             lines.append(fit())
-        console.print(_row(rows, lines[-1]))
+        console.print(_line(*_cells(rows, lines[-1])))
     for method in published:
-        console.print(_row(rows, method), style="dim")
+        console.print(_line(*_cells(rows, method)), style="dim")
     console.print(f"{_GIVEN} {_SHOWN}", style="dim")
     return [*lines, *published]
 
@@ -182,12 +172,7 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
     from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 
     sites = {f"site {number}": part for number, part in enumerate(np.array_split(rows, _SITES), 1)}
-    budget: dict[str, Any] = {
-        "epsilon": _EPSILON,
-        "delta": _DELTA,
-        "neighbours": _NEIGHBOURS,
-        "random_state": seed,
-    }
+    budget: dict[str, Any] = {"epsilon": _EPSILON, "delta": _DELTA, "neighbours": _NEIGHBOURS, "random_state": seed}
 
     def fitted(setting: str, trusted: str, pca: Any, data: Any) -> Callable[[], DemoFit]:
         # Fitted only when called, so that each line appears as soon as its fit is done.
@@ -257,10 +242,6 @@ def _captured(rows: "Array", basis: "Array") -> float:
     return captured_variance(centred.T @ centred, basis)
 
 
-def _row(rows: "Array", fit: DemoFit) -> str:
-    return _line(*_cells(rows, fit))
-
-
 def _cells(rows: "Array", fit: DemoFit) -> tuple[str, str, str, str]:
     from eigenveil.show.marks import in_bytes
 
@@ -293,31 +274,25 @@ def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
 
 
 def _next_steps(console: "Console", model: Path) -> None:
-    command = _command()
+    """How to call `eigenveil` from this folder next, so that the printed commands work as they are."""
+    script = Path(sys.argv[0])
+    # The stem, because on Windows the script is eigenveil.exe.
+    command = _typed(script) if script.stem == "eigenveil" else f"{_typed(Path(sys.executable))} -m eigenveil"
     console.print("Try next:", style="bold")
     for line in (f"inspect {shlex.quote(str(model))}", "account --epsilon 1 --delta 1e-5", "fit --help"):
         console.print(f"  {command} {line}", soft_wrap=True)
 
 
-def _command() -> str:
-    """How to call `eigenveil` from this folder, so that the printed commands work as they are."""
-    script = Path(sys.argv[0])
-    # The stem, because on Windows the script is eigenveil.exe.
-    if script.stem == "eigenveil":
-        return _typed(script)
-    return f"{_typed(Path(sys.executable))} -m eigenveil"
-
-
 def _typed(program: Path) -> str:
     """The shortest name of `program` in this folder: its name, a relative path, or its absolute path."""
     # Links are not followed: the python of a virtual environment is a link to one that lacks its packages.
-    whole, folder = program.absolute(), Path.cwd()
-    if shutil.which(program.name) == str(whole):
+    absolute, folder = program.absolute(), Path.cwd()
+    if shutil.which(program.name) == str(absolute):
         return shlex.quote(program.name)
-    if whole.parent == folder:
+    if absolute.parent == folder:
         # The shell would look for a bare name on the search path only.
         return shlex.quote(f"./{program.name}")
-    return shlex.quote(str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole))
+    return shlex.quote(str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute))
 
 
 COMMAND = Command(run=demo, panel="Start here")

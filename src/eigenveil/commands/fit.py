@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.commands import _options as common
-from eigenveil.commands import _spending as kept
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, report_of, require_output, require_report, written_model
+from eigenveil.commands._spending import FitSpending, LastingLedger
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params.declarations.private import PrivateParams
@@ -38,10 +38,8 @@ def fit(
     passthrough: common.Passthrough = None,
     dask: common.DaskCluster = None,
     processes: common.Processes = None,
-    ledger: kept.LedgerPath = None,
-    dataset: kept.Dataset = None,
-    lifetime_epsilon: kept.LifeEpsilon = None,
-    lifetime_delta: kept.LifeDelta = None,
+    *,
+    lasting: LastingLedger,
     model: common.Output = Path("model.safetensors"),
     report: common.ReportFile = None,
     force: common.Force = False,
@@ -76,21 +74,16 @@ def fit(
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
         --ledger ledger.db --dataset patients --lifetime-epsilon 4
     """
-    lasting = kept.LastingLedger(
-        path=ledger, dataset=dataset, lifetime_epsilon=lifetime_epsilon, lifetime_delta=lifetime_delta
-    )
     lasting.require_sense(settings)
-    gaps = settings["missing"] != "refuse"
-    # The two places where rows may be that are not in this process.
-    where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
-    read = Reading(params=reading, person=settings["person"], passthrough=tuple(passthrough or ()), gaps=gaps, **where)
+    # The rows may be in two places that are not this process.
+    read = Reading.of(reading, settings, passthrough, dask=dask is not None, processes=processes)
     read.require(data)
     read.require_passes(data, settings)
     bounds_file = None if bounds is None else BoundsFile.read(bounds)
     if bounds_file is not None:
-        settings = bounds_file.merged(settings, common.was_given(context, tuple(settings)))
+        settings = bounds_file.merged(settings, common.was_typed(context, settings))
     # An output must not replace one of these, not even with --force.
-    inputs = [path for path in (data, bounds, ledger) if path]
+    inputs = [path for path in (data, bounds, lasting.ledger) if path]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
     with on_cluster(dask):
@@ -102,7 +95,7 @@ def _run(
     settings: Mapping[str, Any],
     reading: Reading,
     bounds_file: BoundsFile | None,
-    lasting: kept.LastingLedger,
+    lasting: LastingLedger,
     *,
     target: Path,
     even_if_noise: bool,
@@ -125,15 +118,12 @@ def _run(
 
     def view() -> "View":
         from eigenveil.show.bounds import shared_cost
-        from eigenveil.show.terminal import model_summary, warning_panel
+        from eigenveil.show.terminal import model_summary
 
-        private = settings["epsilon"] is not None
-        if settings["random_state"] is not None and private:
-            yield warning_panel(common.SEEDED)
+        yield from common.seed_warning(settings)
         yield model_summary(model, reason=pca.plan_.reason)
-        if reading.counted(data) and private:
-            yield warning_panel(common.COUNTED)
-        if bounds_file is not None and private:
+        yield from common.count_warning(settings, counted=reading.counted(data))
+        if bounds_file is not None and settings["epsilon"] is not None:
             yield from shared_cost(bounds_file, settings, model.guarantee.protects)
         yield from spending.lines()
         yield from written_model(target)
@@ -142,7 +132,7 @@ def _run(
 
 
 def _fitted(
-    table: "Table", settings: Mapping[str, Any], spending: kept.FitSpending, *, even_if_noise: bool
+    table: "Table", settings: Mapping[str, Any], spending: FitSpending, *, even_if_noise: bool
 ) -> tuple["PrivatePCA", list[str]]:
     """The fitted estimator, and what it warns of."""
     from eigenveil.data.rows import NamedRows

@@ -1,14 +1,14 @@
 """`eigenveil hub`: run the hub of a study across organisations, from the first question to the model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import PassphraseFile, passphrase_from, require_file
 from eigenveil.commands._network import TOO_FEW, refused, require_grpc, run_protocol
-from eigenveil.commands._options import Page, PageToken, page_at
+from eigenveil.commands._options import PageOptions, flag, option
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.show import disclosure
@@ -25,34 +25,56 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-_SERVE = "this is a study of streams: add --serve, and the hub asks for slot after slot"
+_SERVE: Final = "this is a study of streams: add --serve, and the hub asks for slot after slot"
 
 
 def hub(
     study: network.Study,
-    keys: network.HubKeys = None,
+    page: PageOptions,
+    keys: Annotated[
+        Path | None, option("--keys", "FILE", "The hub's keys.", none_means="hub.key beside the study file")
+    ] = None,
     listen: network.Listen = None,
-    transcript: network.Transcript = None,
-    model: network.HubModel = None,
-    report: network.Report = None,
+    transcript: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Where everything that happens is written, so that a stopped hub can resume. Never overwritten.",
+            none_means="STUDY.transcript beside the study file",
+        ),
+    ] = None,
+    # Models go to the current folder and the transcript next to the study: one is for people, the other for the next run.
+    model: Annotated[
+        Path | None,
+        option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY.safetensors in this folder"),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
+            "installed.",
+            none_means="MODEL.report.json beside the model",
+        ),
+    ] = None,
     memory: network.Memory = network.MEMORY,
-    force: network.Force = False,
-    serve: network.Serve = False,
+    force: Annotated[bool, flag("--force", "Overwrite outputs that exist; never a ledger.")] = False,
+    serve: Annotated[
+        bool, flag("--serve", "For a study of streams: ask for slot after slot, and keep the current answer on disk.")
+    ] = False,
     passphrase_file: PassphraseFile = None,
-    page: Page = None,
-    page_token: PageToken = None,
 ) -> None:
     """Run the hub of a study: ask the sites, add up, and write the model.
 
-    For the coordinator, with hub.key beside the study file:
+    For the coordinator, with hub.key next to the study file:
 
       eigenveil hub heart.toml
 
-    Sites call the hub; it calls nobody. Everything that happens is in the
-    transcript before the next question leaves. After a stop, or when too
-    many sites are lost, the same command goes on from there, and no site
-    is asked to reveal anything twice. After the study has finished, it
-    only sends the result to sites that do not have it yet.
+    Sites call the hub; it never calls them. Everything that happens is in
+    the transcript before the next question leaves. After a stop, or when
+    too many sites are lost, the same command resumes from there, and no
+    site is asked to reveal anything twice. After the study has finished,
+    it only sends the result to sites that do not have it yet.
 
     In a study of streams the hub asks for one slot after the other, and
     always has the current answer:
@@ -65,7 +87,7 @@ def hub(
       eigenveil hub heart.toml --page 127.0.0.1:8080
 
     Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
-    143 after SIGTERM. After each of them the same command goes on.
+    143 after SIGTERM. After each of them the same command resumes.
     """
     require_file(study)
     require_grpc()
@@ -76,30 +98,29 @@ def hub(
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     network.require_listen(listen)
-    shown_at = page_at(page, page_token)
+    shown_at = page.address()
     allowed = network.bytes_allowed(memory)
     study_file = StudyFile.read(study)
-    # Asked for before anybody waits for this hub.
-    secret = passphrase_from(passphrase_file)
-    mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
+    # The passphrase is asked for before any site waits for this hub.
+    mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=passphrase_from(passphrase_file))
     address = place_of(study_file, mine, role="hub").address
     assert address is not None
     where = network.listening_address(listen, address)
     target = Path(f"{study.stem}.safetensors") if model is None else model
-    # Beside the study file, whatever the current folder is: a later run must find it again.
+    # Next to the study file, whatever the current folder is: a later run must find it again.
     transcript_path = study.with_suffix(".transcript") if transcript is None else transcript
     require(
         study_file.streaming == serve,
         _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables",
     )
     if serve:
-        from eigenveil.commands.watch import served
+        from eigenveil.commands.watch import serve_stream
 
         require(
-            report is None and page is None,
+            report is None and shown_at is None,
             "--report and --page are for a study of tables: of streams `eigenveil watch` shows every slot",
         )
-        served(study_file, mine, study=study, log=transcript_path, model=target, listen=where, memory=allowed)
+        serve_stream(study_file, mine, study=study, log=transcript_path, model=target, listen=where, memory=allowed)
         return
     report_path = target.with_suffix(".report.json") if report is None else report
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
@@ -144,7 +165,12 @@ def _run(
         view.of(agent)
         # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None
-        _opening(voice, agent, transcript)
+        voice.say(disclosure.title_words(study), style="bold")
+        voice.say(f"The transcript is {transcript}.")
+        if study.seed is not None:
+            voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
+        if over:
+            voice.say("The study has finished. No site is asked anything; sites without the result can fetch it.")
 
         def ready(port: int) -> None:
             voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}")
@@ -171,7 +197,14 @@ def _run(
         _show(voice, agent, learned)
         for label, path in (("model", model), ("report", report), ("transcript", transcript)):
             voice.say(f"{label}: {path}", whole=True)
-        _say_who_lacks(voice, agent, over=over)
+        lacking = agent.unthanked
+        # For a study that was over before, only the sites that came now are known.
+        if over:
+            came = [name for name in agent.hears if name not in lacking]
+            voice.say(f"fetched the result: {shown_names(came)}")
+        elif lacking:
+            late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"
+            voice.say(late, style="yellow")
 
 
 def _report(agent: "HubAgent", model: "Model") -> "Report":
@@ -193,38 +226,28 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
     )
 
 
-def _opening(voice: StatusWriter, agent: "HubAgent", transcript: Path) -> None:
-    study = agent.study
-    voice.say(disclosure.title_words(study), style="bold")
-    voice.say(f"The transcript is {transcript}.")
-    if study.seed is not None:
-        voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
-    if agent.durable.party.result is not None:
-        voice.say("The study has finished. Nobody is asked anything; sites without the result can fetch it.")
-
-
 def _left(agent: "HubAgent", model: Path) -> str:
-    """How to go on after the hub was interrupted."""
+    """How to resume after the hub was interrupted."""
     if agent.durable.party.result is not None and agent.unthanked:
         location = f"the model is in {model}" if model.exists() else "the result is in the transcript"
         lacking = shown_names(agent.unthanked)
         return f"{location}; {lacking} may not have the result yet, and the same command sends it"
-    return "nothing is lost: the same command goes on from the transcript, and asks nobody for what is in it"
+    return "nothing is lost: the same command resumes from the transcript, and asks no site for what is in it"
 
 
 def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
-    """End with a line that names who is missing, if the hub can go on later; otherwise raise the error again."""
-    again = "run the same command again to go on from the transcript"
+    """End with a line that names who is missing, if the hub can resume later; otherwise raise the error again."""
+    again = "run the same command again to resume from the transcript"
     if isinstance(error, QuorumLost):
         refused(
             f"error: no answer from {shown_names(error.missing)} in round {error.round + 1} ({error.stage}). "
             f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
-    # Nothing can go on: what was released says that the table is too small for any bound.
+    # Nothing can resume: what was released says that the table is too small for any bound.
     if isinstance(error, TooFewPeople):
         refused(f"error: {said_in_file(error)}. This study is over: make another one", TOO_FEW)
-    # What stopped it is in the transcript, so the same command can go on from there.
+    # What stopped it is in the transcript, so the same command can resume from there.
     if error is agent.durable.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)
     if not agent.durable.begun:
@@ -247,17 +270,6 @@ def _show(voice: StatusWriter, agent: "HubAgent", model: "Model") -> None:
     for line in judged(model):
         voice.show(line, [line.plain])
     voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
-
-
-def _say_who_lacks(voice: StatusWriter, agent: "HubAgent", *, over: bool) -> None:
-    """Say who has not fetched the result. For a study that was `over` before, only those who came now are known."""
-    lacking = agent.unthanked
-    if over:
-        came = [name for name in agent.hears if name not in lacking]
-        voice.say(f"fetched the result: {shown_names(came)}")
-    elif lacking:
-        late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"
-        voice.say(late, style="yellow")
 
 
 COMMAND = Command(run=hub, panel="Studies across organisations")

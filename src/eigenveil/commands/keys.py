@@ -5,16 +5,18 @@ certificate travel, and both are public. What makes them trustworthy is the pin,
 """
 
 import shutil
-import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
+from unicodedata import normalize
 
 import typer
 
 from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
-from eigenveil.commands._files import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
-from eigenveil.commands._options import argument, flag, option
+from eigenveil.commands._files import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from, write_public
+from eigenveil.commands._options import OptionGroup, argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.agreement import dates_of, facts_in, party_facts, say, say_next, show_facts
 from eigenveil.show.console import Line
@@ -25,23 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-Name = Annotated[str, argument("NAME", "The name of this party in the study.")]
-Folder = Annotated[Path, option("FOLDER", "Where its files go; made if it does not exist.", shows=True)]
-AtOnce = Annotated[
-    Path | None,
-    option(
-        "--authority",
-        "FOLDER",
-        "To try things out on one machine: the coordinator's folder. The request is signed at once.",
-    ),
-]
 # Certificates bind names to keys, so whoever is called must say at which names.
 _HOSTS = option("--host", "HOST", "A DNS name or IP address where others reach it, without a port; may be repeated.")
 OptionalHosts = Annotated[list[str] | None, _HOSTS]
 NeededHosts = Annotated[list[str], _HOSTS]
-DaysAtOnce = Annotated[
-    int | None, option("--days", None, "With --authority: how long the certificate lasts.", none_means="365")
-]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _NewParty(OptionGroup):
+    """The options that sites, peers and nodes share."""
+
+    name: Annotated[str, argument("NAME", "The name of this party in the study.")]
+    folder: Annotated[Path, option("FOLDER", "Where its files go; made if it does not exist.", shows=True)] = Path()
+    authority: Annotated[
+        Path | None,
+        option("FOLDER", "To try things out on one machine: the coordinator's folder. The request is signed at once."),
+    ] = None
+    days: Annotated[int | None, option(None, "With --authority: how long the certificate lasts.", none_means="365")] = (
+        None
+    )
+    passphrase: NewPassphrase = False
+    passphrase_file: PassphraseFile = None
 
 
 def group() -> None:
@@ -94,7 +101,7 @@ def init(
     # Asked for before anything is written: whoever gives up here leaves no folder behind.
     secret = new_passphrase(passphrase, passphrase_file)
     authority = Authority.fresh(days=days)
-    csr, private = new_request(_tidy(hub), "hub", host or (), passphrase=secret)
+    csr, private = new_request(normalize("NFC", hub), "hub", host or (), passphrase=secret)
     certificate = authority.sign(csr, days=days)
     # For its owner only, because private keys go into it.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,14 +121,7 @@ def init(
     )
 
 
-def site(
-    name: Name,
-    folder: Folder = Path(),
-    authority: AtOnce = None,
-    days: DaysAtOnce = None,
-    passphrase: NewPassphrase = False,
-    passphrase_file: PassphraseFile = None,
-) -> None:
+def site(party: _NewParty) -> None:
     """Make the keys of a site, and a request for the coordinator to sign.
 
     On the site's own machine:
@@ -135,18 +135,10 @@ def site(
 
       eigenveil keys site north --folder north --authority study
     """
-    _new_party(name, "site", (), folder, authority, days, (passphrase, passphrase_file))
+    _make_keys(party, "site", ())
 
 
-def peer(
-    name: Name,
-    host: NeededHosts,
-    folder: Folder = Path(),
-    authority: AtOnce = None,
-    days: DaysAtOnce = None,
-    passphrase: NewPassphrase = False,
-    passphrase_file: PassphraseFile = None,
-) -> None:
+def peer(party: _NewParty, host: NeededHosts) -> None:
     """Make the keys of a peer, for a study without a hub.
 
     Other peers call it, so it must say at which host:
@@ -155,18 +147,10 @@ def peer(
 
     It writes north.key, which is private, and north.request.
     """
-    _new_party(name, "peer", host, folder, authority, days, (passphrase, passphrase_file))
+    _make_keys(party, "peer", host)
 
 
-def node(
-    name: Name,
-    host: NeededHosts,
-    folder: Folder = Path(),
-    authority: AtOnce = None,
-    days: DaysAtOnce = None,
-    passphrase: NewPassphrase = False,
-    passphrase_file: PassphraseFile = None,
-) -> None:
+def node(party: _NewParty, host: NeededHosts) -> None:
     """Make the keys of a node, between sites and the hub.
 
     Sites below it call it, so it must say at which host. In a tree the
@@ -176,7 +160,7 @@ def node(
 
     It writes node-1.key, which is private, and node-1.request.
     """
-    _new_party(name, "node", host, folder, authority, days, (passphrase, passphrase_file))
+    _make_keys(party, "node", host)
 
 
 def sign(
@@ -221,7 +205,12 @@ def sign(
     show_facts(party_facts(csr))
     # A pin from the command line was compared above, and nothing is left to ask.
     if pin is None and not yes:
-        _ask(csr.name)
+        try:
+            same = typer.confirm(f"\nIs this the pin that {csr.name} read to you?")
+        except typer.Abort:
+            # Silence must not sign anything.
+            raise ValueError("there was no answer, so nothing was signed. Give the pin with --pin") from None
+        require(same, f"nothing was signed. Find out who sent this request, and ask {csr.name} for the pin")
     certificate = signer.sign(csr, days=days)
     write_new(public={target: certificate.pem})
     wrote(target)
@@ -236,8 +225,7 @@ def sign(
 def renew(
     authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
     files: Annotated[
-        list[Path] | None,
-        argument("[FILE.crt]...", "The certificates to renew.", none_means="all in the folder"),
+        list[Path] | None, argument("[FILE.crt]...", "The certificates to renew.", none_means="all in the folder")
     ] = None,
     days: Annotated[
         int | None, option(None, "How long they last from now.", none_means="825 for authority and hub, or 365")
@@ -277,9 +265,10 @@ def renew(
             after = signer.renew(before, days=usual if days is None else days)
             renewed[path] = after.pem
             shown.append((path, after))
-    # Only now, when all of them can be made.
+    # Only now, when all of them can be made. The old ones are kept next to them.
     for path, pem in renewed.items():
-        _replace(path, pem)
+        shutil.copy2(path, path.with_name(f"{path.name}.old"))
+        write_public(path, pem)
     if own in renewed:
         say(str(own))
         show_facts(dates_of(signer.begins, signer.ends))
@@ -307,26 +296,18 @@ def show(
     never the key itself.
     """
 
-    def view() -> "View":
-        for at, path in enumerate(files):
-            facts = facts_in(path, passphrase_from(passphrase_file))
-            yield Line(f"\n{path}" if at else str(path))
-            yield labelled(facts)
-
     from eigenveil.show.terminal import labelled
+
+    def view() -> "View":
+        for index, path in enumerate(files):
+            facts = facts_in(path, passphrase_from(passphrase_file))
+            yield Line(f"\n{path}" if index else str(path))
+            yield labelled(facts)
 
     return Answer(view=view)
 
 
-def _new_party(
-    name: str,
-    role: "Role",
-    hosts: "list[str] | tuple[str, ...]",
-    folder: Path,
-    authority: Path | None,
-    days: int | None,
-    protected: tuple[bool, Path | None],
-) -> None:
+def _make_keys(party: _NewParty, role: "Role", hosts: Sequence[str]) -> None:
     from eigenveil.network.authority import (
         AUTHORITY,
         DAYS,
@@ -338,12 +319,14 @@ def _new_party(
         write_new,
     )
 
+    days, folder, authority = party.days, party.folder, party.authority
     require(
         days is None or authority is not None,
         "--days is for --authority; the coordinator chooses the days when signing",
     )
-    name = _tidy(name)
-    csr, private = new_request(name, role, hosts, passphrase=new_passphrase(*protected))
+    # In Unicode's normal form C, because keyboards differ in how they make accents.
+    name = normalize("NFC", party.name)
+    csr, private = new_request(name, role, hosts, passphrase=new_passphrase(party.passphrase, party.passphrase_file))
     # Names may have blanks and accents. Files have plain letters.
     stem = file_stem(name)
     # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
@@ -352,7 +335,7 @@ def _new_party(
     public = {folder / f"{stem}.request": csr.pem}
     certificate = None
     if authority is not None:
-        signer = Authority.load(authority, passphrase=passphrase_from(protected[1]))
+        signer = Authority.load(authority, passphrase=passphrase_from(party.passphrase_file))
         copy = free_place(authority, csr)
         certificate = signer.sign(csr, days=DAYS if days is None else days)
         public |= {folder / copy.name: certificate.pem}
@@ -378,45 +361,9 @@ def _new_party(
     )
 
 
-def _replace(path: Path, pem: str) -> None:
-    """Put a renewed certificate in the place of the old one, which is kept beside it."""
-    from eigenveil.data.archive import whole_file
-
-    shutil.copy2(path, path.with_name(f"{path.name}.old"))
-    with whole_file(path) as temporary:
-        temporary.write_text(pem, encoding="ascii")
-        # Certificates are public, and `whole_file` makes files for their owner alone.
-        temporary.chmod(0o644)
-    wrote(path)
-
-
-def _ask(name: str) -> None:
-    try:
-        same = typer.confirm(f"\nIs this the pin that {name} read to you?")
-    except typer.Abort:
-        # Without a terminal nobody can answer, and silence must not sign anything.
-        raise ValueError(
-            "nobody answered, so nothing was signed. Give the pin with --pin to be asked nothing"
-        ) from None
-    require(same, f"nothing was signed. Find out who sent this request, and ask {name} for the pin")
-
-
-def _tidy(name: str) -> str:
-    """The name in Unicode's normal form C, because keyboards differ in how they make accents."""
-    return unicodedata.normalize("NFC", name)
-
-
 COMMAND = Group(
     name="keys",
     about=group,
-    commands=(
-        Command(run=init),
-        Command(run=site),
-        Command(run=peer),
-        Command(run=node),
-        Command(run=sign),
-        Command(run=renew),
-        Command(run=show),
-    ),
+    commands=tuple(Command(run=run) for run in (init, site, peer, node, sign, renew, show)),
     panel="Studies across organisations",
 )

@@ -252,7 +252,7 @@ def close(
     from eigenveil.show.costs import SHOWN_DIGITS, study_epsilon
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
-        replay = _found(study, opened.studies())
+        replay = _open_study(study, opened.studies())
         account, standing = replay.account, replay.standing
         # The lock keeps a running site from charging the study between the question and the answer.
         with opened.lock(account.study):
@@ -263,25 +263,23 @@ def close(
                 console.print(f"  reserved, and otherwise becomes free: {study_epsilon(replay, standing.mu)}")
                 if account.trust == CURATOR:
                     console.print(_KILLED)
-                _confirm("It can never be joined again. Close it?")
+                try:
+                    sure = typer.confirm("It can never be joined again. Close it?")
+                except typer.Abort:
+                    raise ValueError(
+                        "closing a study needs a yes, and there was no answer; --yes closes it without asking"
+                    ) from None
+                if not sure:
+                    console.print("Nothing was changed.")
+                    raise typer.Exit(1)
             opened.abandon(account.study)
     output().print(f"{account.title} is closed; what it spent stays spent: {study_epsilon(replay, replay.spent)}")
     if yes and account.trust == CURATOR:
         output().print(_KILLED)
 
 
-def _confirm(question: str) -> None:
-    try:
-        sure = typer.confirm(question)
-    except typer.Abort:
-        raise ValueError("closing a study needs a yes, and nobody answered; --yes closes it without asking") from None
-    if not sure:
-        output().print("Nothing was changed.")
-        raise typer.Exit(1)
-
-
-def _found(query: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
-    """The one open study that `query` mean: its name, or the beginning of its digest."""
+def _open_study(query: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
+    """The one open study that `query` means: its name, or the beginning of its digest."""
     from eigenveil.show.costs import SHOWN_DIGITS
 
     still = [study for study in studies if study.state == "open"]
@@ -304,11 +302,8 @@ COMMAND = Group(
     name="ledger",
     about=group,
     commands=(
-        Command(run=show),
-        Command(run=export),
-        Command(run=verify),
-        Command(run=head_of, name="head"),
-        Command(run=close),
+        *(Command(run=run) for run in (show, export, verify)),
+        *(Command(run=head_of, name="head"), Command(run=close)),
     ),
     panel="Studies across organisations",
 )

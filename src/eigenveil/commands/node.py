@@ -21,7 +21,7 @@ def node(
 ) -> None:
     """Run a node of a tree: add up what comes from below, and pass it on.
 
-    With the keys of the node beside the study file:
+    With the keys of the node next to the study file:
 
       eigenveil node heart.toml
 
@@ -56,7 +56,7 @@ def node(
             run_protocol(
                 lambda: agent.run(listen=where, address=above),
                 voice,
-                left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",
+                left=lambda: "nothing is lost: a node keeps nothing, and the same command resumes",
                 look=view.look,
             )
     # Starting again would not help: the files differ.

@@ -4,14 +4,13 @@ import shlex
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import PassphraseFile, require_file
-from eigenveil.commands._joining import Joining, JoinOptions, Kind, take_part
-from eigenveil.commands._network import require_grpc
-from eigenveil.commands._options import Page, PageToken, page_at
+from eigenveil.commands._files import require_file
+from eigenveil.commands._joining import TABLE, Joining, JoinOptions, Kind, take_part
+from eigenveil.commands._options import option
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.declarations.study import PeerStudy
@@ -31,32 +30,17 @@ __all__ = ["COMMAND"]
 _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
-def peer(
-    study: network.Study,
-    data: network.Data,
-    settings: dict[str, Any],
-    keys: network.Keys = None,
-    policy: network.PolicyFile = None,
-    ledger: network.Ledger = Path("ledger.db"),
-    dataset: network.Dataset = None,
-    listen: network.Listen = None,
-    yes: network.Yes = False,
-    model: network.HeldModel = None,
-    scores: network.Scores = None,
-    passthrough: network.OwnPassthrough = None,
-    report: network.OwnReport = None,
-    rehearsal: network.Rehearsal = False,
-    dry_run: network.DryRun = False,
-    memory: network.Memory = network.MEMORY,
-    force: network.Force = False,
-    passphrase_file: PassphraseFile = None,
-    require_head: network.RequireHead = None,
-    page: Page = None,
-    page_token: PageToken = None,
-) -> None:
+@final
+@dataclass(frozen=True, kw_only=True)
+class _PeerOptions(JoinOptions):
+    data: Annotated[Path, option("--data", "FILE", TABLE)]
+    listen: network.Listen = None
+
+
+def peer(settings: dict[str, Any], options: _PeerOptions) -> None:
     """Take part in a study without a hub, with the table of this peer.
 
-    With the keys of the peer beside the study file:
+    With the keys of the peer next to the study file:
 
       eigenveil peer heart.toml --data patients.parquet \\
         --policy policy.toml --dataset patients
@@ -71,10 +55,10 @@ def peer(
     without it, if the study allows for that, and what was charged stays
     charged.
 
-    It writes the model, its guarantee in a text file beside it, and the
+    It writes the model, its guarantee in a text file next to it, and the
     scores of this peer's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody. --passthrough id,label puts columns
-    of your table beside them.
+    them (mode 0600), and they never leave. --passthrough id,label puts columns
+    of your table next to them.
 
     Unattended, rules consent in place of a person:
 
@@ -85,33 +69,12 @@ def peer(
     2 if the policy refuses, 3 if others did not join or are gone. It is
     130 after Ctrl-C and 143 after SIGTERM.
     """
-    require_file(study)
-    require_grpc()
-    allowed = network.bytes_allowed(memory)
-    options = JoinOptions(
-        study=study,
-        data=data,
-        keys=keys,
-        policy=policy,
-        ledger=ledger,
-        dataset=dataset,
-        yes=yes,
-        model=model,
-        scores=scores,
-        rehearsal=rehearsal,
-        dry_run=dry_run,
-        force=force,
-        memory=allowed,
-        reading=settings,
-        passphrase_file=passphrase_file,
-        require_head=require_head,
-        page=page_at(page, page_token),
-        report=report,
-        passthrough=tuple(passthrough or ()),
-    )
+    require_file(options.study)
+    network.require_grpc()
+    options.address()
     # Refused before the table is read, which may take minutes.
-    network.require_listen(listen)
-    take_part(options, _Peer(listen, ledger))
+    network.require_listen(options.listen)
+    take_part(options, options.data, settings, _Peer(options.listen, options.ledger))
 
 
 @final
@@ -119,12 +82,9 @@ def peer(
 class _Peer(Kind["PeerAgent"]):
     """A peer listens, at `listen` if given, and calls the neighbours that come before it in the study file."""
 
+    role = "peer"
     listen: str | None
     ledger: Path
-
-    @property
-    def role(self) -> Literal["peer"]:
-        return "peer"
 
     def agent(self, study: "StudyFile", **settings: Any) -> "PeerAgent":
         from eigenveil.network.agents.peer import PeerAgent

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
+from eigenveil.commands._files import require_output
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
-    from eigenveil.network.study import StudyFile
     from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
@@ -53,11 +53,9 @@ def new(
     from eigenveil.network.policy import template
     from eigenveil.network.study import StudyFile
 
-    require(file.suffix.lower() == ".toml", f"the policy file must end in .toml, got {file}")
-    require(not file.is_dir(), f"{file} is a folder")
-    require(force or not file.exists(), f"{file} already exists; --force overwrites it")
+    require_output(file, endings=(".toml",), force=force, inputs=[], option="the policy")
     text = template(None if study is None else StudyFile.read(study))
-    # No chmod: it stays readable by its owner only. A policy that others can change is refused when it is read.
+    # It stays readable by its owner only. A policy that others can change is refused when it is read.
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
     wrote(file)
@@ -107,23 +105,14 @@ def check(
             yield from (Line(f"- {reason}") for reason in reasons)
             return
         yield Line(f"{name} would take part in {study_file.name}: the policy allows it", "green")
-        yield Line(f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(study_file)}", "dim")
+        counted = "people" if study_file.unit.kind == "person" else "rows"
+        yield Line(f"[limits] rows: the table must have at least {rules.limits.rows} {counted}", "dim")
         if rules.limits.unit is None:
             yield Line("[limits] unit is not set: a person must agree at a terminal, and --yes is refused", "yellow")
 
     return Answer(view=view, code=_REFUSED if reasons else 0)
 
 
-def _counted(study: "StudyFile") -> str:
-    return "people" if study.unit.kind == "person" else "rows"
-
-
 COMMAND = Group(
-    name="policy",
-    about=group,
-    commands=(
-        Command(run=new),
-        Command(run=check),
-    ),
-    panel="Studies across organisations",
+    name="policy", about=group, commands=(Command(run=new), Command(run=check)), panel="Studies across organisations"
 )

@@ -1,7 +1,7 @@
 """`eigenveil recommend`: learns a private item space from histories, recommends items to a user, and measures
 quality."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -114,10 +114,7 @@ def top(
     settings: dict[str, Any],
     reading: TableParams,
     model: Annotated[Path, argument("ITEMS", "An item space that `recommend fit` wrote.")],
-    have: Annotated[
-        list[str] | None,
-        option("ITEM", "An item that the user has. Repeat for several."),
-    ] = None,
+    have: Annotated[list[str] | None, option("ITEM", "An item that the user has. Repeat for several.")] = None,
     have_file: Annotated[Path | None, option("FILE", "The user's items, one on each line.")] = None,
     source: Annotated[
         Path | None, option("--from", "FILE", "A table of histories as for `recommend fit`. Needs --who.")
@@ -149,12 +146,16 @@ def top(
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
     # A damaged space is refused before a large table is read.
     space = ItemSpace.load(model)
-    if source is not None:
+    if source is not None and who is not None:
         choice.require_histories([source], None, reading)
         with progress("reading histories"):
-            row = _row_of(str(who), source, space, settings, reading)
+            catalogue: Sequence[Any] | None = space.items
+            if catalogue is None and not choice.is_matrix(source, reading):
+                catalogue = range(space.dim)
+            plays = choice.read_histories(source, reading, items=catalogue, **settings)
+            row = plays.row(int(who) if plays.users is None and who.isdecimal() else who)
     else:
-        row = _history(_given(have, have_file), space)
+        row = _history(_typed_items(have, have_file), space)
     # Places beyond the last item are marked with -1 where there are fewer.
     numbers = [at for at in space.top(row, n=first)[0].tolist() if at >= 0]
     items = numbers if space.items is None else [space.items[at] for at in numbers]
@@ -227,7 +228,7 @@ def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
     return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
 
 
-def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
+def _typed_items(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
     """The user's items, each with its place. An error may show what was typed, but never a line of a file."""
     if history is None:
         return [(f"--have {item}", item) for item in have or ()]
@@ -248,13 +249,6 @@ def _history(entries: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
         sound = item in names if space.items is not None else number
         require(sound, f"{where} is not {kind} in this item space")
     return space.history([item if space.items is not None else int(item) for _, item in entries])
-
-
-def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, Any], how: TableParams) -> Any:
-    """The row, (1, d), of a user in a table of histories."""
-    numbers = None if choice.is_matrix(source, how) else range(space.dim)
-    plays = choice.read_histories(source, how, items=space.items if space.items is not None else numbers, **columns)
-    return plays.row(int(who) if plays.users is None and who.isdecimal() else who)
 
 
 COMMAND = Group(

@@ -16,7 +16,7 @@ from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, leaves, wrote
 from eigenveil.commands._files import Reading, report_of, require_output, require_report, written_model
-from eigenveil.commands._options import Page, PageToken, flag, option, page_at
+from eigenveil.commands._options import OptionGroup, PageOptions, flag, option
 from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, ParameterError, PeersLost, QuorumLost, require, require_param
@@ -25,12 +25,11 @@ from eigenveil.params.declarations.groups import MissingParams
 from eigenveil.params.declarations.plan import FOR_HUBS, FOR_PEERS, SimulateParams
 from eigenveil.params.declare import declared, in_options, validate_params
 from eigenveil.show.console import busy, is_seen, output
-from eigenveil.show.live import PageAddress, live_page
+from eigenveil.show.live import live_page
 from eigenveil.show.progress import round_name, shown_names
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
-    from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.show.console import View
     from eigenveil.show.simulation import SimulationView
@@ -41,10 +40,9 @@ __all__ = ["COMMAND"]
 
 Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
-_PEERS: Final = f"{PEERS} (with --graph)"
 _FAULTS: Final = "Faults (simulated network and clock)"
 # This command's panels in place of those in the declarations.
-PANELS: Final = {PEERS: _PEERS, "Waiting": _FAULTS}
+PANELS: Final = {PEERS: f"{PEERS} (with --graph)", "Waiting": _FAULTS}
 # Why a parameter of a fit around a hub does not apply between peers.
 _WITHOUT_HUB: Final = {
     "topology": "the graph says who talks to whom",
@@ -58,56 +56,33 @@ _WITHOUT_HUB: Final = {
     "person_sites": "each person has rows at one peer only",
 }
 
-Output: TypeAlias = Annotated[
-    Path | None,
-    option("--output", "-o", "FILE", "Write the model to this .safetensors file.", none_means="no model is written"),
-]
-ShowGuarantee: TypeAlias = Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")]
-# Three values: on, off, and by whether there is a budget.
-Compare: TypeAlias = Annotated[
-    bool | None,
-    option(
-        "--compare/--no-compare",
-        None,
-        "Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
-        none_means="only with --no-privacy",
-    ),
-]
-Sites: TypeAlias = Annotated[int | None, option("M", "How many sites to deal the rows out to.", panel=_SITES, min=1)]
-# Sites of real studies differ. A method that fails there should fail in a simulation first.
-Split: TypeAlias = Annotated[
-    str,
-    option(
-        "HOW",
-        "Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
-        "of a column of a csv or parquet file. That column is left out of the data. skewed: site i, counted "
-        "from 0, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first principal direction of the table, "
-        "except for a random half, so populations differ too. With --person, a person's rows stay together.",
-        shows=True,
-        panel=_SITES,
-    ),
-]
-Loss: TypeAlias = Annotated[
-    float, option("SHARE", "The chance that a message is lost. It is then sent again.", shows=True, panel=_FAULTS)
-]
-Duplicate: TypeAlias = Annotated[
-    float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)
-]
-Delay: TypeAlias = Annotated[
-    float, option("SECONDS", "The longest time a message takes, in simulated seconds.", shows=True, panel=_FAULTS)
-]
-Dead: TypeAlias = Annotated[
-    list[str] | None,
-    option(
-        "SITE",
-        "A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
-        "messages. any:2 is two random sites. May be repeated.",
-        panel=_FAULTS,
-    ),
-]
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _FaultOptions(OptionGroup):
+    """What goes wrong on the simulated network."""
+
+    loss: Annotated[
+        float, option("SHARE", "The chance that a message is lost. It is then sent again.", shows=True, panel=_FAULTS)
+    ] = 0.0
+    delay: Annotated[
+        float, option("SECONDS", "The longest time a message takes, in simulated seconds.", shows=True, panel=_FAULTS)
+    ] = 0.0
+    duplicate: Annotated[
+        float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)
+    ] = 0.0
+    dead: Annotated[
+        list[str] | None,
+        option(
+            "SITE",
+            "A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
+            "messages. any:2 is two random sites. May be repeated.",
+            panel=_FAULTS,
+        ),
+    ] = None
 
 
-def asked_of(settings: Mapping[str, Any], explicit: Collection[str]) -> FederatedParams | GossipParams:
+def params_of(settings: Mapping[str, Any], explicit: Collection[str]) -> FederatedParams | GossipParams:
     """The checked parameters of the fit: around a hub, or between peers if there is a graph. `explicit` are those typed."""
     return _around_a_hub(settings, explicit) if settings["graph"] is None else _between_peers(settings, explicit)
 
@@ -208,26 +183,14 @@ _SIMULATED: Final = "a simulation: one process had all rows and dealt them out t
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What to do: split `data` by `rule`, read as `reading` says, and fit as `params`. No `target`: no model."""
+    """A fit as `params` of the table `data`, split by `rule` and read as `reading` says."""
 
     data: Path
     rule: SplitRule
     reading: Reading
     params: FederatedParams | GossipParams
-    loss: float
-    delay: float
-    duplicate: float
-    dead: Sequence[str]
-    target: Path | None
-    report: Path | None
-    compare: bool
-    guarantee: bool
+    faults: _FaultOptions
     even_if_noise: bool
-    page: PageAddress | None
-
-    @property
-    def private(self) -> bool:
-        return self.params.epsilon is not None
 
     @property
     def exact(self) -> dict[str, Any]:
@@ -244,21 +207,44 @@ def simulate(
     data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
-    sites: Sites = None,
-    split: Split = "iid",
+    sites: Annotated[int | None, option("M", "How many sites to deal the rows out to.", panel=_SITES, min=1)] = None,
+    # Sites of real studies differ. A method that fails there should fail in a simulation first.
+    split: Annotated[
+        str,
+        option(
+            "HOW",
+            "Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
+            "of a column of a csv or parquet file. That column is left out of the data. skewed: site i, counted "
+            "from 0, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first principal direction of the "
+            "table, except for a random half, so populations differ too. With --person, a person's rows stay together.",
+            shows=True,
+            panel=_SITES,
+        ),
+    ] = "iid",
     passthrough: common.Passthrough = None,
-    loss: Loss = 0.0,
-    delay: Delay = 0.0,
-    duplicate: Duplicate = 0.0,
-    dead: Dead = None,
-    compare: Compare = None,
-    guarantee: ShowGuarantee = False,
-    model: Output = None,
+    *,
+    faults: _FaultOptions,
+    # Three values: on, off, and by whether there is a budget.
+    compare: Annotated[
+        bool | None,
+        option(
+            "--compare/--no-compare",
+            None,
+            "Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
+            none_means="only with --no-privacy",
+        ),
+    ] = None,
+    guarantee: Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")] = False,
+    model: Annotated[
+        Path | None,
+        option(
+            "--output", "-o", "FILE", "Write the model to this .safetensors file.", none_means="no model is written"
+        ),
+    ] = None,
     report: common.ReportFile = None,
     force: common.Force = False,
     even_if_noise: common.EvenIfNoise = False,
-    page: Page = None,
-    page_token: PageToken = None,
+    page: PageOptions,
 ) -> Answer:
     """Try a federated fit on one table, dealt out to simulated sites.
 
@@ -305,84 +291,53 @@ def simulate(
     directions moved (the sine of the largest principal angle), and the
     charge.
     """
-    read = Reading(
-        params=reading,
-        person=settings["person"],
-        passthrough=tuple(passthrough or ()),
-        gaps=settings["missing"] != "refuse",
-    )
-    params = asked_of(settings, common.was_given(context, tuple(settings)))
+    read = Reading.of(reading, settings, passthrough)
+    params = params_of(settings, common.was_typed(context, settings))
     read.require(data)
     read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
-    return _run(
-        _Job(
-            data=data,
-            rule=SplitRule.read(split, sites),
-            reading=read,
-            params=params,
-            loss=loss,
-            delay=delay,
-            duplicate=duplicate,
-            dead=dead or [],
-            target=model,
-            report=report,
-            # Comparing looks at the exact components, which no guarantee covers, so a private run must ask for it.
-            compare=params.epsilon is None if compare is None else compare,
-            guarantee=guarantee,
-            even_if_noise=even_if_noise,
-            page=page_at(page, page_token),
-        )
-    )
-
-
-def _run(job: _Job) -> Answer:
+    rule, shown_at = SplitRule.read(split, sites), page.address()
+    from eigenveil.show.report import counted
     from eigenveil.show.simulation import Simulation, SimulationView, simulation_view
 
+    job = _Job(data=data, rule=rule, reading=read, params=params, faults=faults, even_if_noise=even_if_noise)
     simulation = Simulation(
-        params=job.params,
-        split=job.rule.words,
-        guarantee=job.guarantee,
+        params=params,
+        split=rule.words,
+        guarantee=guarantee,
         seeded=common.SEEDED,
-        counted=common.COUNTED if job.reading.counted(job.data) else None,
+        counted=common.COUNTED if read.counted(data) else None,
     )
-    view = SimulationView(simulation)
+    view, console = SimulationView(simulation), output(stderr=True)
 
     def say(text: str) -> None:
-        output(stderr=True).print(text, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
-    with live_page(job.page, view.page, say=say, secret=is_seen(output(stderr=True))):
+    with live_page(shown_at, view.page, say=say, secret=is_seen(console)):
         parted, pca, warned = _fitted(job, view)
-        model = replace(_model(job, pca), warnings=tuple(warned))
-        view.found(model, pca.transcript_)
+        learned = replace(_model(job, pca), warnings=tuple(warned))
+        view.found(learned, pca.transcript_)
     # Saved before the comparison, which may take as long as the fit and may be interrupted.
-    if job.target is not None:
-        model.save(job.target)
-        wrote(job.target)
+    if model is not None:
+        learned.save(model)
+        wrote(model)
     compared = None
-    if job.compare:
+    # Comparing looks at the exact components, which no guarantee covers, so a private run must ask for it.
+    if params.epsilon is None if compare is None else compare:
         with busy("comparing with the exact components"):
             compared = _comparison(job, parted, pca)
+    among = f"over {counted(len(parted.sites), 'simulated site' if job.hub else 'simulated peer')}"
     # What was compared with the exact components is not in the report: no guarantee covers it.
-    more: dict[str, Any] = {"rounds": pca.transcript_, "refused": len(pca.refused_), "among": _among(job, parted)}
+    more: dict[str, Any] = {"rounds": pca.transcript_, "refused": len(pca.refused_), "among": among}
 
     def shown() -> "View":
-        yield from simulation_view(simulation, pca, model, compared)
-        if job.target is not None:
-            yield from written_model(job.target)
+        yield from simulation_view(simulation, pca, learned, compared)
+        if model is not None:
+            yield from written_model(model)
 
-    return Answer(
-        view=shown,
-        report=lambda: report_of(model, data=job.data, **more),
-    )
-
-
-def _among(job: _Job, parted: Parted) -> str:
-    from eigenveil.show.report import counted
-
-    return f"over {counted(len(parted.sites), 'simulated site' if job.hub else 'simulated peer')}"
+    return Answer(view=shown, report=lambda: report_of(learned, data=data, **more))
 
 
 def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", list[str]]:
@@ -392,9 +347,9 @@ def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", lis
     require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
     # The split has its own random stream, so that it reveals nothing about the start basis or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
-    several = job.params.person_sites if isinstance(job.params, FederatedParams) else 1
-    parted = part(job.data, job.rule, job.reading, person_sites=several, exact=job.exact, rng=rng)
-    dead = dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
+    max_sites = job.params.person_sites if isinstance(job.params, FederatedParams) else 1
+    parted = part(job.data, job.rule, job.reading, person_sites=max_sites, exact=job.exact, rng=rng)
+    dead = dead_from(job.faults.dead or [], list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         with busy("starting"):
             pca = _estimator(job, parted, dead)
@@ -404,7 +359,12 @@ def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", lis
         def simulated() -> "Estimator":
             view.begins(list(parted.sites))
             with _watching(view):
-                return _simulate(pca, parted, view)
+                try:
+                    return pca.fit(parted.sites, watch=view.see)
+                except KeyboardInterrupt:
+                    reached = "no round had ended" if view.last is None else f"{round_name(view.last)} had ended"
+                    leaves(f"{reached}, and nothing was written")
+                    raise
 
         # The summary says in its own words what else the estimator warns of.
         spelling = in_options(type(job.params), X="the table")
@@ -419,14 +379,6 @@ def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", lis
 
 # With more exchanges than this in every sum, the command says beforehand that it takes long.
 _MANY_STEPS: Final = 1000
-
-
-def _graphs_of(params: GossipParams, names: Sequence[str]) -> "dict[str, Graph]":
-    """The graphs over peers of these names, from their texts. Each file is read once."""
-    from eigenveil.estimators.gossip.spec import read_graph
-
-    texts = {"graph": params.graph, "noise_graph": params.noise_graph}
-    return {name: read_graph(name, text, tuple(names))[0] for name, text in texts.items() if text is not None}
 
 
 def _say_how_long(pca: Any) -> None:
@@ -444,38 +396,23 @@ def _say_how_long(pca: Any) -> None:
         output(stderr=True).print(line, style="dim", soft_wrap=True)
 
 
-def _lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
-    """Who cannot be reached, why the others cannot go on, and what to do. `ended` rounds were complete.
-
-    >>> from eigenveil.errors import ParameterError
-    >>> why = ParameterError("Contribution {restarts} to keep some")
-    >>> _lost_words(PeersLost(("b",), round_=0, why=why), missing="b", ended=0)
-    'peers lost in round 1: b cannot be reached, and the others cannot go on: Give --restarts to keep some'
-    """
-    why = error.reason(in_options(SimulateParams))
-    return f"peers lost in round {ended + 1}: {missing} cannot be reached, and the others cannot go on: {why}"
-
-
 def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.runtimes.local import Faults
 
+    params, names = job.params, tuple(parted.sites)
     # The same faults as the tests use, so that a fault seen here can be reproduced there.
-    faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
+    faults = Faults(loss=job.faults.loss, delay=job.faults.delay, duplicate=job.faults.duplicate, dies=dead)
     # Without faults the messages need no simulated clock, which is slower.
     network = None if faults == Faults() else faults
-    if isinstance(job.params, FederatedParams):
-        return FederatedPCA(**vars(job.params), faults=network)
-    return GossipPCA(**{**vars(job.params), **_graphs_of(job.params, list(parted.sites))}, faults=network)
+    if isinstance(params, FederatedParams):
+        return FederatedPCA(**vars(params), faults=network)
+    from eigenveil.estimators.gossip.spec import read_graph
 
-
-def _simulate(pca: "Estimator", parted: Parted, view: "SimulationView") -> "Estimator":
-    try:
-        return pca.fit(parted.sites, watch=view.see)
-    except KeyboardInterrupt:
-        reached = "no round had ended" if view.last is None else f"{round_name(view.last)} had ended"
-        leaves(f"{reached}, and nothing was written")
-        raise
+    # The graphs over these peers, from their texts. Each file is read once.
+    texts = {"graph": params.graph, "noise_graph": params.noise_graph}
+    graphs = {name: read_graph(name, text, names)[0] for name, text in texts.items() if text is not None}
+    return GossipPCA(**{**vars(params), **graphs}, faults=network)
 
 
 def _charged(pca: "Estimator") -> str:
@@ -496,13 +433,14 @@ def _fail(error: QuorumLost | PeersLost, params: FederatedParams | GossipParams,
         raise error
     missing, charged = shown_names(error.missing), _charged(pca)
     if isinstance(error, PeersLost):
-        reason = _lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
+        why, number = error.reason(in_options(SimulateParams)), len(pca.unfinished_.transcript) + 1
+        reason = f"peers lost in round {number}: {missing} cannot be reached, and the others cannot continue: {why}"
     else:
         masked = isinstance(params, FederatedParams) and params.trust == "masked"
         name = "survivors" if masked else "quorum"
         fewest = getattr(params, name)
         needed = f"By default every site must answer; allow for missing ones with --{name} 0.8"
-        needed = needed if fewest is None else f"--{name} is {fewest:g}: lower it to go on with fewer sites"
+        needed = needed if fewest is None else f"--{name} is {fewest:g}: lower it to continue with fewer sites"
         reason = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}. {needed}"
     line = f"error: {reason}; {charged}" if charged else f"error: {reason}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import PassphraseFile, require_file
-from eigenveil.commands._joining import Joining, JoinOptions, Kind, take_part
-from eigenveil.commands._network import require_grpc
-from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
+from eigenveil.commands._files import require_file
+from eigenveil.commands._joining import TABLE, Joining, JoinOptions, Kind, take_part
+from eigenveil.commands._options import DaskCluster, option
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show import disclosure
@@ -26,34 +25,26 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 
-def site(
-    study: network.Study,
-    settings: dict[str, Any],
-    data: network.SiteSource = None,
-    follow: network.Follow = None,
-    keys: network.Keys = None,
-    policy: network.PolicyFile = None,
-    ledger: network.Ledger = Path("ledger.db"),
-    dataset: network.Dataset = None,
-    connect: network.Connect = None,
-    yes: network.Yes = False,
-    model: network.HeldModel = None,
-    scores: network.Scores = None,
-    passthrough: network.OwnPassthrough = None,
-    report: network.OwnReport = None,
-    rehearsal: network.Rehearsal = False,
-    dry_run: network.DryRun = False,
-    memory: network.Memory = network.MEMORY,
-    force: network.Force = False,
-    passphrase_file: PassphraseFile = None,
-    require_head: network.RequireHead = None,
-    dask: DaskCluster = None,
-    page: Page = None,
-    page_token: PageToken = None,
-) -> None:
+@final
+@dataclass(frozen=True, kw_only=True)
+class _SiteOptions(JoinOptions):
+    data: Annotated[Path | None, option("--data", "FILE", TABLE)] = None
+    follow: Annotated[
+        Path | None,
+        option(
+            "WHERE",
+            "For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
+            "many rows, also a pipe, or - for standard input.",
+        ),
+    ] = None
+    connect: network.Connect = None
+    dask: DaskCluster = None
+
+
+def site(settings: dict[str, Any], options: _SiteOptions) -> None:
     """Take part in a study with the table of this site.
 
-    With the keys of the site beside the study file:
+    With the keys of the site next to the study file:
 
       eigenveil site heart.toml --data patients.parquet \\
         --policy policy.toml --dataset patients
@@ -61,13 +52,13 @@ def site(
     First it shows what it would reveal, to whom and at what cost, and
     asks. --dry-run stops there. Then it calls the hub and answers what
     the study asks, nothing else. Every answer and its charge are in the
-    ledger before the answer leaves. After a stop the same command goes
-    on, and nothing is charged twice.
+    ledger before the answer leaves. After a stop the same command
+    resumes, and nothing is charged twice.
 
-    It writes the model, its guarantee in a text file beside it, and the
+    It writes the model, its guarantee in a text file next to it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody. --passthrough id,label puts columns
-    of your table beside them.
+    them (mode 0600), and they never leave. --passthrough id,label puts columns
+    of your table next to them.
 
     --page 127.0.0.1:8080 shows in a browser what happens after you have
     agreed: questions, answers and charges, and nothing about your rows.
@@ -78,7 +69,7 @@ def site(
         --policy policy.toml --yes
 
     In a study of streams, a site follows a file that grows. Each slot
-    and its charge are in the ledger before anybody can ask for it:
+    and its charge are in the ledger before the hub can ask for it:
 
       eigenveil site sensors.toml --follow sensor.csv --dataset sensor
 
@@ -86,55 +77,31 @@ def site(
     2 if the policy refuses or the hub has another study file. It is 130
     after Ctrl-C and 143 after SIGTERM.
     """
-    require_file(study)
-    require_grpc()
+    require_file(options.study)
+    network.require_grpc()
     from eigenveil.network.study import address
 
-    # Made first, because it refuses --yes without a policy before any file is opened.
-    allowed = network.bytes_allowed(memory)
-    require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
-    options = JoinOptions(
-        study=study,
-        data=data if data is not None else Path("-"),
-        keys=keys,
-        policy=policy,
-        ledger=ledger,
-        dataset=dataset,
-        yes=yes,
-        model=model,
-        scores=scores,
-        rehearsal=rehearsal,
-        dry_run=dry_run,
-        force=force,
-        memory=allowed,
-        reading=settings,
-        passphrase_file=passphrase_file,
-        require_head=require_head,
-        dask=dask,
-        page=page_at(page, page_token),
-        report=report,
-        passthrough=tuple(passthrough or ()),
-        followed=follow is not None,
-    )
+    data, follow = options.data, options.follow
     # Checked before the study is read: a typing error should not take as long as a table.
-    where = None if connect is None else address("--connect", connect)
-    if follow is not None:
-        from eigenveil.commands.watch import followed
+    require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
+    elsewhere = options.dask is not None
+    require(not (elsewhere and options.scores), "--scores copies rows here, and with --dask they stay on the cluster")
+    require(
+        not (elsewhere and options.passthrough),
+        "--passthrough puts columns next to scores, and with --dask there are none: rows stay on the cluster. Leave it out",
+    )
+    where = None if options.connect is None else address("--connect", options.connect)
+    options.address()
+    if data is not None:
+        take_part(options, data, settings, _Site(where), dask=options.dask)
+    elif follow is not None:
+        from eigenveil.commands.watch import follow_source
 
-        # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
-        unused = {
-            "--output": model,
-            "--scores": scores,
-            "--passthrough": passthrough,
-            "--report": report,
-            "--page": page,
-            "--dask": dask,
-        }
-        given_too = [name for name, value in unused.items() if value]
-        require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
-        followed(options, follow, connect=where)
-        return
-    take_part(options, _Site(where))
+        # A stream has no end at which this site could write something of its own. No option is silently ignored.
+        names = {"model": "output"} | {name: name for name in ("scores", "passthrough", "report", "page", "dask")}
+        unused = [f"--{name}" for field, name in names.items() if getattr(options, field)]
+        require(not unused, f"with --follow the hub has the model and the report. Leave out {', '.join(unused)}")
+        follow_source(options, follow, settings, connect=where)
 
 
 @final
@@ -142,11 +109,8 @@ def site(
 class _Site(Kind["SiteAgent"]):
     """A site calls the hub or node above it, at `connect` if given, and can come back whenever it was stopped."""
 
+    role = "site"
     connect: str | None
-
-    @property
-    def role(self) -> Literal["site"]:
-        return "site"
 
     def agent(self, study: "StudyFile", **settings: Any) -> "SiteAgent":
         from eigenveil.network.agents.star import SiteAgent
@@ -158,7 +122,7 @@ class _Site(Kind["SiteAgent"]):
         return disclosure.site_disclosures(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
-        return f"This site joined the study on {state.joined} and goes on with it."
+        return f"This site joined the study on {state.joined} and continues with it."
 
     def run(
         self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: StatusWriter
@@ -167,10 +131,16 @@ class _Site(Kind["SiteAgent"]):
 
     def left(self, agent: "SiteAgent", standing: Joining) -> str:
         # What the site has said is in its ledger, word for word, so a resend costs nothing.
-        return "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
+        return "nothing is lost: the same command resumes where it stopped. What was charged stays charged"
 
     def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:
         return None
 
 
-COMMAND = Command(run=site, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))
+COMMAND = Command(
+    run=site,
+    params=FileParams,
+    panel="Studies across organisations",
+    leave=("features", "one_based"),
+    ahead=("data", "follow"),
+)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command, Group
-from eigenveil.commands._ending import despite_noise, wrote
-from eigenveil.commands._files import column_names
+from eigenveil.commands._ending import despite_noise
+from eigenveil.commands._files import require_output, write_public
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.commands._options import argument, flag, option
-from eigenveil.data.formats import known_format
+from eigenveil.data.formats import TableParams, known_format, open_named
 from eigenveil.errors import join_names, require, require_param
 from eigenveil.params.declarations.federated import PEERS
 from eigenveil.params.declarations.study import NewStudy, in_new
@@ -30,63 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 _WHO: Final = "Who takes part"
-_PRIVACY: Final = "Privacy"
-_PEERS: Final = f"{PEERS} (with --graph)"
 # A list of column names is never larger than this; a larger file is something else.
 _LARGEST: Final = 4 << 20
 
 File: TypeAlias = Annotated[Path, argument("FILE", "The study file, a .toml.")]
-Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the file if it exists.")]
-Authority: TypeAlias = Annotated[
-    Path,
-    option(
-        "FOLDER",
-        "The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
-        "it are not read.",
-        shows=True,
-        panel=_WHO,
-    ),
-]
-# In the order given, because sums run in that order, and so do their last bits.
-Site: TypeAlias = Annotated[
-    list[str] | None,
-    option(
-        "NAME",
-        "A site, or peer, that takes part; repeat it for several, in order.",
-        none_means="all in the folder, by name",
-        panel=_WHO,
-    ),
-]
-Address: TypeAlias = Annotated[
-    str | None, option("HOST:PORT", "Where sites reach the hub.", none_means="none with --graph", panel=_WHO)
-]
-NodeAddress: TypeAlias = Annotated[
-    list[str] | None,
-    option("NAME=HOST:PORT", "Where a node of the tree listens; repeat it for each.", panel=_WHO),
-]
-Columns: TypeAlias = Annotated[
-    str | None, option("NAMES", "The columns by name, such as age,weight. All parties use them in this order.")
-]
-ColumnsFrom: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
-        "read.",
-    ),
-]
-Size: TypeAlias = Annotated[
-    list[str] | None,
-    option(
-        "NAME=PEOPLE",
-        "The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
-        panel=_PRIVACY,
-    ),
-]
-PeerAddress: TypeAlias = Annotated[
-    list[str] | None,
-    option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=_PEERS),
-]
 
 
 def columns_of(text: str | None, source: Path | None, *, person: str | None) -> list[str]:
@@ -100,11 +47,12 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
         return [name.strip() for name in text.split(",")]
     assert source is not None
     require(source.is_file(), f"--columns-from {source} does not exist or is not a file")
-    if known_format(source) is not None:
-        names = column_names(source)
-        require(names is not None, f"--columns-from {source}: its column names cannot be read")
-        # The person column says whose row it is. It is no variable of the study.
-        return [name for name in names or () if name != person]
+    format_ = known_format(source)
+    if format_ is not None:
+        require(format_.has_names, f"--columns-from {source}: its column names cannot be read")
+        # Only the header is read: rows of this file must not be looked at. The person column says whose row it is. It is no
+        # variable of the study.
+        return [name for name in open_named(source, TableParams()).names if name != person]
     require(source.stat().st_size <= _LARGEST, f"--columns-from {source} is too large for a list of names")
     try:
         # With or without a byte order mark, which would become part of the first name.
@@ -135,15 +83,12 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
     from eigenveil.network.authority import AUTHORITY, HUB, file_stem
     from eigenveil.network.certificates import authority_in
 
-    # All of them at once, so that the coordinator renews once.
     now, signer = datetime.now(UTC), authority_in(authority)
     dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
-    # `keys init` writes hub.crt, whatever the name of the hub is.
-    stems = (HUB if certificate.role == "hub" else file_stem(certificate.name) for certificate in certificates)
-    dated += [
-        (certificate.name, stem, certificate.begins, certificate.ends)
-        for certificate, stem in zip(certificates, stems, strict=True)
-    ]
+    for certificate in certificates:
+        # `keys init` writes hub.crt, whatever the name of the hub is.
+        stem = HUB if certificate.role == "hub" else file_stem(certificate.name)
+        dated.append((certificate.name, stem, certificate.begins, certificate.ends))
     early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
     require(
         not early, f"certificates that have not begun: {join_names(early)}. Set the clock of this computer, or wait"
@@ -200,16 +145,57 @@ def group() -> None:
 def new(
     file: File,
     settings: dict[str, Any],
-    columns: Columns = None,
-    columns_from: ColumnsFrom = None,
-    authority: Authority = Path(),
-    site: Site = None,
-    address: Address = None,
-    node_address: NodeAddress = None,
-    size: Size = None,
-    peer_address: PeerAddress = None,
+    columns: Annotated[
+        str | None, option("NAMES", "The columns by name, such as age,weight. All parties use them in this order.")
+    ] = None,
+    columns_from: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
+            "read.",
+        ),
+    ] = None,
+    authority: Annotated[
+        Path,
+        option(
+            "FOLDER",
+            "The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
+            "it are not read.",
+            shows=True,
+            panel=_WHO,
+        ),
+    ] = Path(),
+    # In the order given, because sums run in that order, and so do their last bits.
+    site: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "A site, or peer, that takes part; repeat it for several, in order.",
+            none_means="all in the folder, by name",
+            panel=_WHO,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None, option("HOST:PORT", "Where sites reach the hub.", none_means="none with --graph", panel=_WHO)
+    ] = None,
+    node_address: Annotated[
+        list[str] | None, option("NAME=HOST:PORT", "Where a node of the tree listens; repeat it for each.", panel=_WHO)
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        option(
+            "NAME=PEOPLE",
+            "The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
+            panel="Privacy",
+        ),
+    ] = None,
+    peer_address: Annotated[
+        list[str] | None,
+        option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=f"{PEERS} (with --graph)"),
+    ] = None,
     memory: Memory = MEMORY,
-    force: Force = False,
+    force: Annotated[bool, flag("--force", "Overwrite the file if it exists.")] = False,
     even_if_noise: common.EvenIfNoise = False,
 ) -> Answer:
     """Write the file of a study, from certificates and public numbers.
@@ -240,7 +226,7 @@ def new(
     file is public and has no secrets. All parties need the same file:
     changing one key makes another study.
     """
-    _require_new(file, force=force)
+    require_output(file, endings=(".toml",), force=force, inputs=[], option="the study file")
     allowed = bytes_allowed(memory)
     # For these two None is an answer: no privacy, and rows left where they are. Elsewhere it means "not given".
     params = {
@@ -251,15 +237,16 @@ def new(
     if params.get("slot_seconds") is not None and "begins" not in params:
         # Written out, so that every site begins at the same moment.
         params["begins"] = float(math.ceil(time.time()))
-    params |= {
-        "columns": columns_of(columns, columns_from, person=settings["person"]),
-        "id": secrets.token_hex(16),
-    }
+    params |= {"columns": columns_of(columns, columns_from, person=settings["person"]), "id": secrets.token_hex(16)}
     # The file's name is the study's name, unless --name gives another.
     params |= {"name": file.stem} | params | _new_options(params)
     # Public only under some relations. `StudyFile.made` refuses them under the others.
     sizes = pairs_from("--size", size)
-    parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
+    for name, text in sizes.items():
+        # Checked before `int`, which also takes signs, underscores and other scripts' digits.
+        is_number = text.isascii() and text.isdecimal() and len(text) < 17
+        require(is_number, f"--size {name} must be a whole number, got {text!r}")
+    parties: dict[str, Any] = {"sizes": {name: int(text) for name, text in sizes.items()}} if sizes else {}
     if params["topology"] == "gossip":
         require(
             address is None and not node_address,
@@ -305,21 +292,6 @@ def show(file: File) -> Answer:
     return Answer(view=lambda: study_view(study_file))
 
 
-def _require_new(file: Path, *, force: bool) -> None:
-    require(file.suffix.lower() == ".toml", f"the study file must end in .toml, got {file}")
-    require(file.parent.is_dir(), f"{file}: the folder {file.parent} does not exist")
-    require(not file.is_dir(), f"{file} is a folder")
-    require(force or not file.exists(), f"{file} already exists; --force overwrites it")
-
-
-def _people(name: str, text: str) -> int:
-    # Checked before `int`, which also takes signs, underscores and other scripts' digits.
-    require(
-        text.isascii() and text.isdecimal() and len(text) < 17, f"--size {name} must be a whole number, got {text!r}"
-    )
-    return int(text)
-
-
 def _chosen(
     certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path
 ) -> "list[Certificate]":
@@ -341,7 +313,7 @@ def _listening(certificates: "list[Certificate]", option_name: str, texts: list[
     addresses = pairs_from(option_name, texts)
     names = [certificate.name for certificate in certificates]
     for name in addresses:
-        require(name in names, f"{option_name} {name}: nobody of that name takes part; these do: {', '.join(names)}")
+        require(name in names, f"{option_name} {name}: no party of that name takes part; these do: {', '.join(names)}")
     for name in names:
         require(name in addresses, f'{option_name} "{name}=HOST:PORT" is missing: where {name} listens')
     return [{"address": addresses[certificate.name], "certificate": certificate.pem} for certificate in certificates]
@@ -387,18 +359,15 @@ def _between_peers(
     authority, certificates = certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
     require_current(keys, authority, peers)
-    names = tuple(peer.name for peer in peers)
+    names, graphs = tuple(peer.name for peer in peers), {"graph", "noise_graph"}.intersection(params)
     with named_parameters():
-        params |= {
-            name: read_graph(name, params[name], names)[0].edges for name in ("graph", "noise_graph") if name in params
-        }
+        params |= {name: read_graph(name, params[name], names)[0].edges for name in sorted(graphs)}
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
 def _write(
     file: Path, params: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
 ) -> Answer:
-    from eigenveil.data.archive import whole_file
     from eigenveil.network.parties import said_before
     from eigenveil.network.study import StudyFile
 
@@ -416,11 +385,9 @@ def _write(
     # Read it back before it is written: a study file that others cannot read is worse than none.
     text = study_file.text()
     require(StudyFile.parse(text) == study_file, "the study file would not read back as it was written")
-    with whole_file(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        # For everyone to read. Parties refuse a study file that others than its owner may change.
-        temporary.chmod(0o644)
-    wrote(file)
+    # Parties refuse a study file that others than its owner may change.
+    write_public(file, text)
+    from rich.text import Text
 
     from eigenveil.show.agreement import words_of
 
@@ -430,8 +397,6 @@ def _write(
             yield Text(f"warning: {warning}", style="yellow")
         yield Line(f"\nstudy written to {file}, with the digest {study_file.digest}")
         yield Line(f"send it to every party; they can read it with: eigenveil study show {file.name}", "dim")
-
-    from rich.text import Text
 
     return Answer(view=view)
 
@@ -472,9 +437,6 @@ def _surviving(study_file: "StudyFile", params: Mapping[str, Any], parties: Mapp
 COMMAND = Group(
     name="study",
     about=group,
-    commands=(
-        Command(run=new, params=NewStudy, alone=True, spelling=in_new(columns="--columns")),
-        Command(run=show),
-    ),
+    commands=(Command(run=new, params=NewStudy, alone=True, spelling=in_new(columns="--columns")), Command(run=show)),
     panel="Studies across organisations",
 )

@@ -13,15 +13,8 @@ from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
 from eigenveil.commands._options import Data, Force, Passthrough, flag, option
 from eigenveil.data.archive import whole_file
-from eigenveil.data.formats import (
-    OUTPUTS,
-    Scored,
-    TableParams,
-    open_named,
-    require_passthrough,
-    write_scores,
-)
-from eigenveil.errors import ColumnsError, join_names, require
+from eigenveil.data.formats import OUTPUTS, Scored, TableParams, open_named, require_passthrough, write_scores
+from eigenveil.errors import ColumnsError, join_names, plain, require
 from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.show.console import View
 
-__all__ = ["COMMAND", "beside", "require_own_names", "scores_of"]
+__all__ = ["COMMAND", "require_own_names", "scores_of", "with_extra"]
 
 # Rows that are scored at once, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
@@ -46,10 +39,7 @@ def transform(
     scores: Annotated[
         Path,
         option(
-            "--output",
-            "-o",
-            "FILE",
-            f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
+            "--output", "-o", "FILE", f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}."
         ),
     ],
     passthrough: Passthrough = None,
@@ -97,7 +87,7 @@ def transform(
 @final
 @dataclass(frozen=True, slots=True)
 class _ScoreJob:
-    """The scores to come, and what is said about them: the columns that are carried and those that are `left_out`."""
+    """The scores to come, the columns that are passed through, and those that are left out."""
 
     scored: Iterator[Scored]
     extra: tuple[str, ...] = ()
@@ -105,31 +95,27 @@ class _ScoreJob:
 
 
 def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
+    from fnmatch import fnmatchcase
+
     from rich.text import Text
 
-    from eigenveil.show.terminal import plain, scores_warning
+    from eigenveil.show.terminal import scores_warning
 
     if job.left_out:
         yield Text(f"left out, because the model does not have them: {plain(join_names(job.left_out))}", style="dim")
-    noted = model.settings.get("passthrough")
-    set_aside = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
+    # What the fit set aside: names, or patterns as they were typed.
+    noted = [str(entry) for entry in model.settings.get("passthrough") or ()]
+    patterns = [part.strip() for entry in noted for part in (entry, *entry.split(","))]
+    set_aside = [name for name in job.left_out if any(fnmatchcase(name, pattern) for pattern in (*patterns, *noted))]
     if set_aside and not job.extra:
         yield Text(
             f"the fit set some of them aside: --passthrough {plain(','.join(set_aside))} writes them too", style="dim"
         )
     yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
-    beside = f", and has their {plain(join_names(job.extra))}" if job.extra else ""
-    yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
+    extra = f", and has their {plain(join_names(job.extra))}" if job.extra else ""
+    yield Line(f"it is raw data of the people in {whose}{extra}; only you can read it")
     yield scores_warning()
-
-
-def _noted(name: str, entries: list[Any]) -> bool:
-    """Whether a model's settings say that the fit set this column aside: names, or patterns as they were typed."""
-    from fnmatch import fnmatchcase
-
-    every = [part.strip() for entry in entries for part in (str(entry), *str(entry).split(","))]
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in every)
 
 
 def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
@@ -153,7 +139,7 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
         rows = read_table(path, **chosen, **files).rows
         rows = rows if format_.states_width else _widened(rows, dim)
         _require_dim(path, rows.shape[1], dim)
-        return _ScoreJob(beside(scores_of(model, rows, clip=clip), None))
+        return _ScoreJob(with_extra(scores_of(model, rows, clip=clip), None))
     table = open_named(standard_input() if is_stdin(path) else path, reading.params)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
@@ -214,7 +200,7 @@ def scores_of(model: "Model", rows: "Rows", *, clip: bool = False) -> Iterator["
         yield _finite(model, block.values, clip=clip)
 
 
-def beside(scores: Iterator["Array"], extra: Any) -> Iterator[Scored]:
+def with_extra(scores: Iterator["Array"], extra: Any) -> Iterator[Scored]:
     """Scores block by block, each with its lines of an Arrow table that has one for each row; None carries nothing."""
     start = 0
     for block in scores:

@@ -2,44 +2,40 @@
 
 import json
 import sys
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from eigenveil.commands import _consent as consent
+from eigenveil.commands import _network as network
+from eigenveil.commands._command import Command
+from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import JoinOptions, opening
 from eigenveil.commands._network import run_protocol
-from eigenveil.errors import require
+from eigenveil.commands._options import flag
+from eigenveil.errors import join_names, require
 from eigenveil.show import disclosure
-from eigenveil.show.disclosure import disclose_stream
+from eigenveil.show.console import output
 from eigenveil.show.progress import PartyView, StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.network.agents.slot_hub import SlotHubAgent
     from eigenveil.network.certificates import Keys
     from eigenveil.network.study import Place, StudyFile
-import time
-from collections.abc import Iterator, Mapping
-from typing import Annotated
 
-import typer
-
-from eigenveil.commands import _network as network
-from eigenveil.commands._command import Command
-from eigenveil.commands._files import require_file
-from eigenveil.commands._options import flag
-from eigenveil.errors import join_names
-from eigenveil.show.console import output
-
-if TYPE_CHECKING:
-    from eigenveil.network.study import StudyFile
-
-__all__ = ["COMMAND", "followed", "lines_beside", "lines_in", "served"]
+__all__ = ["COMMAND", "follow_source", "lines_beside", "lines_in", "serve_stream"]
 
 # The file of lines has no more bytes than this, unless a single line does.
 _RECENT: Final = 1 << 20
-
 # M_MMAP_THRESHOLD of glibc's malloc.h. Setting it also stops glibc from raising it.
 _MMAP_THRESHOLD: Final = -3
+# Seconds between two looks at a file that another process writes.
+_LOOK: Final = 0.2
+# The columns that a component is shown by: those with the largest entries.
+_LARGEST: Final = 3
 
 
 def lines_beside(study: Path) -> Path:
@@ -68,12 +64,14 @@ def recent(lines: list[str]) -> list[str]:
 
 
 def _summary_of(line: str) -> dict[str, Any]:
-    """What a line says, but for when it was written."""
+    """A line without the time when it was written."""
     return {name: value for name, value in json.loads(line).items() if name != "at"}
 
 
-def followed(options: JoinOptions, source: Path, *, connect: str | None) -> None:
+def follow_source(options: JoinOptions, source: Path, reading: Mapping[str, Any], *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
+    import ctypes
+
     from eigenveil.data.follow import ByClock, Followed, follow
     from eigenveil.data.formats import FileParams
     from eigenveil.network.agents.slot_site import SlotSiteAgent
@@ -81,51 +79,42 @@ def followed(options: JoinOptions, source: Path, *, connect: str | None) -> None
 
     def read(study: "StudyFile", party: "Place") -> Followed:
         require(study.streaming, f"{options.study} is a study of tables: give --data, and not --follow")
-        how, sized = FileParams(**options.reading), isinstance(rule_of(study), ByClock)
+        how, sized = FileParams(**reading), isinstance(rule_of(study), ByClock)
         return follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
 
     def make(study: "StudyFile", rows: Followed, **settings: Any) -> SlotSiteAgent:
         return SlotSiteAgent(study, **settings)
 
-    _give_back_memory()
+    # From here on, memory of large arrays goes back to the system as soon as they are freed, where the C library is glibc.
+    # Otherwise it is kept for later arrays, which seldom fit into it: a site of 1000 columns then takes 8 MiB more.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 1 << 17)
     with opening(options, "site", make, read) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         view.of(agent, calls=agent.calls)
-        disclose_stream(
-            voice, agent, ledger, source=source, ledger_path=options.ledger, joined=opened.replay is not None
-        )
+        joined = opened.replay is not None
+        disclosure.disclose_stream(voice, agent, ledger, source=source, ledger_path=options.ledger, joined=joined)
         if options.dry_run:
-            voice.say("This was a dry run: nothing was written and nobody was called.")
+            voice.say("This was a dry run: nothing was written and no other party was called.")
             return
         note = None
-        # After a restart the ledger knows the study, and nobody has to agree twice.
-        if opened.replay is None:
+        # After a restart the ledger knows the study, and has the consent.
+        if not joined:
             note = consent.obtain_consent(voice, agent.study, ledger, rules=options.policy if options.yes else None)
         with voice.under(view):
             run_protocol(
                 lambda: agent.run(opened.rows, address=connect, note=note),
                 voice,
                 left=lambda: (
-                    "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
+                    "nothing is lost: the same command resumes where it stopped. What was charged stays charged"
                 ),
                 look=view.look,
             )
         voice.say("the study is over", style="green")
 
 
-def _give_back_memory() -> None:
-    """From here on, memory of large arrays goes back to the system as soon as they are freed, where the C library is glibc.
-
-    Otherwise it is kept for later arrays, which seldom fit into it: a site of 1000 columns then takes 8 MiB more.
-    """
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 1 << 17)
-
-
-def served(
+def serve_stream(
     study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int
 ) -> None:
     """Run the hub of a study of streams until the last slot and its window are over."""
@@ -139,7 +128,7 @@ def served(
         # Before the first release there is no model, but a line is written all the same.
         learned = agent.model()
         line, before = current_line(agent), lines_in(lines)
-        # A hub without a clock asks every few seconds. As long as nobody has closed a slot, it has nothing new to tell.
+        # A hub without a clock asks every few seconds. As long as no site has closed a slot, it has nothing new to tell.
         if before and _summary_of(before[-1]) == _summary_of(line) and (learned is None or model.exists()):
             return
         if learned is not None:
@@ -163,7 +152,7 @@ def served(
                     ready=lambda port: voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}"),
                 ),
                 voice,
-                left=lambda: f"nothing is lost: the same command goes on from {log}",
+                left=lambda: f"nothing is lost: the same command resumes from {log}",
                 look=view.look,
             )
         slots, horizon = agent.parties.spec.slots, agent.durable.party.horizon
@@ -176,21 +165,14 @@ def served(
         voice.say(f"{over}; {result}", style="green", whole=True)
 
 
-# Seconds between two looks at a file that another process writes.
-_LOOK: Final = 0.2
-
-# The columns that a component is shown by: those with the largest entries.
-_LARGEST: Final = 3
-
-
 def watch(
     study: network.Study,
     as_json: Annotated[bool, flag("--json", "Print the lines as they are: one JSON object each.")] = False,
     once: Annotated[bool, flag("--once", "Show the current answer, and stop.")] = False,
 ) -> None:
-    """Show the current answer of a study of streams, and go on showing it.
+    """Show the current answer of a study of streams, and keep showing it.
 
-    Beside the study file of the hub, while `eigenveil hub --serve` runs:
+    Next to the study file of the hub, while `eigenveil hub --serve` runs:
 
       eigenveil watch sensors.toml
       eigenveil watch sensors.toml --json | jq .explained_variance

@@ -73,7 +73,7 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     assert "- Cost to each row: at most epsilon 5 at delta 1e-06. " in said
     assert 'dataset "patients" has cost nothing.' in said
     assert "of the 9 your policy allows, both at delta" in said
-    assert "nobody was called" in said
+    assert "no other party was called" in said
     # How many people there are is private, and this is no terminal.
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in said.splitlines())
@@ -156,7 +156,7 @@ def test_what_was_joined_is_gone_on_with_unasked_though_the_rows_have_changed(
     # Nobody is there to be asked, and nobody has to be; the dataset is the one it was joined with.
     again = eigenveil(*folders.site(ME, "--policy", policy))
     assert again.stderr == "error: cut short\n"
-    assert "and goes on with it" in again.stdout
+    assert "and continues with it" in again.stdout
     assert "In total with this study: at most epsilon 4.481 of the 9" in again.stdout
     assert notes[1] is None
     line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr

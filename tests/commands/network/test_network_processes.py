@@ -54,7 +54,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         assert code == 143
         assert "ending after the current step" in said
         assert error == (
-            "ended by SIGTERM; nothing is lost: the same command goes on where it stopped. What was charged stays charged\n"
+            "ended by SIGTERM; nothing is lost: the same command resumes where it stopped. What was charged stays charged\n"
         )
         with started((commands["site 1"], folders.of("site 1"))) as (again,):
             code, said, error = again.ended()
@@ -176,7 +176,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
             third.signal(signal.SIGINT)
             code, said, error = third.ended()
             assert code == 130
-            assert "The study has finished. Nobody is asked anything" in said
+            assert "The study has finished. No site is asked anything" in said
             assert error.startswith(f"interrupted; the model is in {folders.of('hub') / 'model.safetensors'}; site 0, ")
     simulated = FederatedPCA(**folders.study.parameters()).fit(folders.tables)
     for name in ("hub", *folders.names):

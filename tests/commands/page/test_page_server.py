@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.commands._options import page_at
+from eigenveil.commands._options import PageOptions
 from eigenveil.show import server as serving
 from eigenveil.show.live import LivePage, PageAddress, PageState, live_page
 from eigenveil.show.server import PageServer, PageSource
@@ -234,7 +234,7 @@ def test_elsewhere_a_token_is_needed_in_the_address_a_cookie_or_a_header(tmp_pat
 )
 def test_addresses_that_cannot_be_are_refused(given: str | None, token: bool, words: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=words.replace(".", r"\.")):
-        page_at(given, tmp_path / "token" if token else None)
+        PageOptions(page=given, page_token=tmp_path / "token" if token else None).address()
 
 
 def test_a_token_that_others_can_read_or_guess_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def typing(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
         asked.append(question)
         return answers[len(asked) - 1]
 
-    monkeypatch.setattr(asking, "_at_terminal", lambda: True)
+    monkeypatch.setattr(asking, "at_terminal", lambda: True)
     monkeypatch.setattr(getpass, "getpass", ask)
     return asked
 

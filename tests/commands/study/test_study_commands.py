@@ -97,7 +97,7 @@ def test_a_hopeless_budget_is_asked_about_before_the_file_is_sent(
     assert line.endswith("Nothing was written. To write anyway, give --even-if-noise")
     assert not file.exists()
     # At a terminal somebody decides.
-    monkeypatch.setattr(terminal, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(terminal, "at_terminal", lambda: True)
     for answer, code in (("n\n", 2), ("y\n", 0)):
         result = CliRunner().invoke(COMMAND.app, list(map(str, (*asked, *few))), input=answer)
         assert result.exit_code == code, result.output
