@@ -3,7 +3,6 @@
 Everything that can be refused is refused before any budget is spent.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, report_of, require_output, require_report, written_model
-from eigenveil.commands._spending import FitSpending, LastingLedger
+from eigenveil.commands._spending import LastingLedger
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params.declarations.private import PrivateParams
@@ -22,8 +21,6 @@ from eigenveil.params.declare import in_options
 from eigenveil.show.console import busy, watched
 
 if TYPE_CHECKING:
-    from eigenveil.data.tables import Table
-    from eigenveil.estimators import PrivatePCA
     from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
@@ -87,65 +84,46 @@ def fit(
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
     with on_cluster(dask):
-        return _run(data, settings, read, bounds_file, lasting, target=model, even_if_noise=even_if_noise)
+        # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
+        table = read.table(data)
+        # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
+        if bounds_file is not None:
+            bounds_file.require_columns(table.rows.shape[1], table.columns)
+        from eigenveil.data.rows import NamedRows
 
+        with busy("starting"):
+            from eigenveil.estimators import PrivatePCA
+        title, source = f"fit, {model.name}", read.source(data)
+        with lasting.charged(table.rows, settings, person=read.person, title=title, source=source) as spending:
 
-def _run(
-    data: Path,
-    settings: Mapping[str, Any],
-    reading: Reading,
-    bounds_file: BoundsFile | None,
-    lasting: LastingLedger,
-    *,
-    target: Path,
-    even_if_noise: bool,
-) -> Answer:
-    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
-    table = reading.table(data)
-    # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
-    if bounds_file is not None:
-        bounds_file.require_columns(table.rows.shape[1], table.columns)
-    title, source = f"fit, {target.name}", reading.source(data)
-    with lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending:
-        pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
-        # The ledger keeps a digest of it, which shows later what the charge was for.
-        spending.released = pca.components_.tobytes()
-    extra = () if table.passthrough is None else table.passthrough.schema.names
-    model = replace(reading.recorded_in(pca.model_, extra=extra), warnings=tuple(warned))
-    # Only after the charges are written: a crash in between loses a result, never a charge.
-    model.save(target)
-    wrote(target)
+            def fitted() -> PrivatePCA:
+                with watched(table.rows) as rows:
+                    named = NamedRows(rows, table.columns, settings["person"])
+                    return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
+
+            spelling = in_options(PrivateParams, X="the table")
+            pca, warned = despite_noise(fitted, spelling, even_if_noise=even_if_noise)
+            # The ledger keeps a digest of it, which shows later what the charge was for.
+            spending.released = pca.components_.tobytes()
+        extra = () if table.passthrough is None else table.passthrough.schema.names
+        learned = replace(read.recorded_in(pca.model_, extra=extra), warnings=tuple(warned))
+        # Only after the charges are written: a crash in between loses a result, never a charge.
+        learned.save(model)
+        wrote(model)
 
     def view() -> "View":
         from eigenveil.show.bounds import shared_cost
         from eigenveil.show.terminal import model_summary
 
         yield from common.seed_warning(settings)
-        yield model_summary(model, reason=pca.plan_.reason)
-        yield from common.count_warning(settings, counted=reading.counted(data))
+        yield model_summary(learned, reason=pca.plan_.reason)
+        yield from common.count_warning(settings, counted=read.counted(data))
         if bounds_file is not None and settings["epsilon"] is not None:
-            yield from shared_cost(bounds_file, settings, model.guarantee.protects)
+            yield from shared_cost(bounds_file, settings, learned.guarantee.protects)
         yield from spending.lines()
-        yield from written_model(target)
+        yield from written_model(model)
 
-    return Answer(view=view, report=lambda: report_of(model, data=data, dataset=lasting.dataset))
-
-
-def _fitted(
-    table: "Table", settings: Mapping[str, Any], spending: FitSpending, *, even_if_noise: bool
-) -> tuple["PrivatePCA", list[str]]:
-    """The fitted estimator, and what it warns of."""
-    from eigenveil.data.rows import NamedRows
-
-    with busy("starting"):
-        from eigenveil.estimators import PrivatePCA
-
-    def fitted() -> PrivatePCA:
-        with watched(table.rows) as rows:
-            named = NamedRows(rows, table.columns, settings["person"])
-            return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
-
-    return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)
+    return Answer(view=view, report=lambda: report_of(learned, data=data, dataset=lasting.dataset))
 
 
 COMMAND = Command(run=fit, params=PrivateParams, panel="Fit", reads=True)

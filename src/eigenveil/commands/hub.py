@@ -18,9 +18,6 @@ from eigenveil.show.progress import HubView, StatusWriter, shown_names, traffic_
 if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.star import HubAgent
-    from eigenveil.network.certificates import Keys
-    from eigenveil.network.study import StudyFile
-    from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
 
 __all__ = ["COMMAND"]
@@ -92,9 +89,10 @@ def hub(
     require_file(study)
     require_grpc()
     from eigenveil.network.agents.runner import place_of
+    from eigenveil.network.agents.star import HubAgent
     from eigenveil.network.certificates import Keys
     from eigenveil.network.study import StudyFile
-    from eigenveil.show.pages import require_printer
+    from eigenveil.show.pages import require_printer, write_report
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     network.require_listen(listen)
@@ -131,71 +129,44 @@ def hub(
         inputs=[study, transcript_path, *([] if keys is None else [keys])],
     )
     require_printer(report_path)
-    _run(
-        study_file,
-        mine,
-        model=target,
-        report=report_path,
-        transcript=transcript_path,
-        listen=where,
-        memory=allowed,
-        page=shown_at,
-    )
-
-
-def _run(
-    study: "StudyFile",
-    keys: "Keys",
-    *,
-    model: Path,
-    report: Path,
-    transcript: Path,
-    listen: str,
-    memory: int,
-    page: "PageAddress | None",
-) -> None:
-    """Run the hub of a study of tables to its end, or until it is interrupted or too few sites answer."""
-    from eigenveil.network.agents.star import HubAgent
-    from eigenveil.show.pages import write_report
-
     voice = StatusWriter()
     view = HubView(voice)
-    with HubAgent.transcript_for(transcript, study) as written:
-        agent = HubAgent(study, keys=keys, transcript=written, memory=memory, on_event=view.on_event)
+    with HubAgent.transcript_for(transcript_path, study_file) as written:
+        agent = HubAgent(study_file, keys=mine, transcript=written, memory=allowed, on_event=view.on_event)
         view.of(agent)
         # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None
-        voice.say(disclosure.title_words(study), style="bold")
-        voice.say(f"The transcript is {transcript}.")
-        if study.seed is not None:
+        voice.say(disclosure.title_words(study_file), style="bold")
+        voice.say(f"The transcript is {transcript_path}.")
+        if study_file.seed is not None:
             voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
         if over:
             voice.say("The study has finished. No site is asked anything; sites without the result can fetch it.")
 
         def ready(port: int) -> None:
-            voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}")
+            voice.write_line(f"listening at {where.rpartition(':')[0]}:{port}")
 
         def deliver(learned: "Model") -> None:
             # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
-            learned.save(model)
-            write_report(_report(agent, learned), report)
-            wrote(model)
-            voice.write_line(f"the model is written to {model}; now the sites fetch the result", style="green")
-            view.lingers(study.patience, learned)
+            learned.save(target)
+            write_report(_report(agent, learned), report_path)
+            wrote(target)
+            voice.write_line(f"the model is written to {target}; now the sites fetch the result", style="green")
+            view.lingers(study_file.patience, learned)
 
         try:
-            with live_page(page, view.page, say=voice.write_line, secret=voice.terminal) as live, voice.under(view):
+            with live_page(shown_at, view.page, say=voice.write_line, secret=voice.terminal) as live, voice.under(view):
                 voice.page = live
                 learned = run_protocol(
-                    lambda: agent.run(deliver, listen=listen, ready=ready),
+                    lambda: agent.run(deliver, listen=where, ready=ready),
                     voice,
-                    left=lambda: _left(agent, model),
+                    left=lambda: _left(agent, target),
                     look=view.look,
                 )
         except ProtocolError as error:
             _too_few(error, agent)
         _show(voice, agent, learned)
-        for label, path in (("model", model), ("report", report), ("transcript", transcript)):
+        for label, path in (("model", target), ("report", report_path), ("transcript", transcript_path)):
             voice.say(f"{label}: {path}", whole=True)
         lacking = agent.unthanked
         # For a study that was over before, only the sites that came now are known.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.case import Case, Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import (
     Tap,
     enough_people,
@@ -68,7 +68,7 @@ _COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": 
 class _Course:
     """What a stream releases, and in which blocks people have rows. One canary of each kind lies along every axis."""
 
-    publish: str
+    publish: str = "sync"
     stretches: tuple[tuple[int, int], ...]  # Of blocks that are released together, (first, end).
     deviations: tuple[float, ...]  # Of the noise on each stretch, times mu.
     people: tuple[tuple[int, ...], ...]  # The blocks of each kind of canary.
@@ -265,7 +265,7 @@ def _matrix(stream: FederatedStream) -> Array:
 
 
 def _tree(blocks: int, *, person_blocks: int) -> dict[str, Any]:
-    """The stretches that a binary tree over `blocks` blocks releases, and their noise, times mu.
+    """The course of a stream under continual release: what a binary tree over `blocks` blocks releases, and its noise, times mu.
 
     A person has rows in `person_blocks` blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l. The charge
     is for ceil(person_blocks / q) of these.
@@ -276,7 +276,7 @@ def _tree(blocks: int, *, person_blocks: int) -> dict[str, Any]:
     price = sum(-(-person_blocks // rows) for rows in max_rows)
     stretches = tuple((number + 1 - length, number + 1) for number, length in enumerate(lengths))
     deviations = tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
-    return {"stretches": stretches, "deviations": deviations}
+    return {"publish": "continual", "stretches": stretches, "deviations": deviations}
 
 
 _FILE_DIM: Final = 4
@@ -425,46 +425,52 @@ def _read_by(
 
 _case = partial(usual_case, claim="StreamingPCA's guarantee", quick=120, full=1500)
 _LONG = "a thousand times the bound, present or blank"
+
+
+def _stream_case(name: str, about: str, canary: str, **course: Any) -> Case:
+    """A case of all that `StreamingPCA` releases along a course."""
+    return _case(f"stream/{name}", about, canary, partial(_followed, course=_Course(**course)))
+
+
 _FILE = "a site that follows a file by the clock, with a backlog and a burst"
-_INCREMENTS = ((0, 2), (2, 4))
-_UNITS = (1e-3, 1.0, 1e4, 7.0, 1.0, 0.02, 1e8, 3.0)
+_INCREMENTS: Final = ((0, 2), (2, 4))
+_BLOCKS: Final = tuple(pairwise(range(4)))
+_UNITS: Final = (1e-3, 1.0, 1e4, 7.0, 1.0, 0.02, 1e8, 3.0)
+_AFTER: Final = "all components and values after each"
 
 CASES = (
-    _case(
-        "stream/sync",
-        "StreamingPCA(publish='sync'): all components and values after each synchronisation, two of them",
+    _stream_case(
+        "sync",
+        f"StreamingPCA(publish='sync'): {_AFTER} synchronisation, two of them",
         f"a row along each axis, {_LONG}, in the first increment, and one in the second",
-        partial(
-            _followed, course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)))
-        ),
+        stretches=_INCREMENTS,
+        deviations=(1.0, 1.0),
+        people=((0,), (3,)),
     ),
-    _case(
-        "stream/block",
-        "StreamingPCA(publish='block'): all components and values after each of three blocks",
+    _stream_case(
+        "block",
+        f"StreamingPCA(publish='block'): {_AFTER} of three blocks",
         f"a row along each axis, {_LONG}, in the first block, and one in the last",
-        partial(
-            _followed,
-            course=_Course(
-                publish="block", stretches=tuple(pairwise(range(4))), deviations=(1.0,) * 3, people=((0,), (2,))
-            ),
-        ),
+        publish="block",
+        stretches=_BLOCKS,
+        deviations=(1.0,) * 3,
+        people=((0,), (2,)),
     ),
-    _case(
-        "stream/continual",
-        "StreamingPCA(publish='continual'): all components and values after each of four blocks",
+    _stream_case(
+        "continual",
+        f"StreamingPCA(publish='continual'): {_AFTER} of four blocks",
         f"a row along each axis, {_LONG}, in the first block, which is in a stretch of every level of the tree",
-        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=1), people=((0,),))),
+        people=((0,),),
+        **_tree(4, person_blocks=1),
     ),
-    _case(
-        "stream/units",
+    _stream_case(
+        "units",
         "StreamingPCA(scale=...): all components and values, in these units, after each synchronisation, two of them",
         f"a row along each axis, in units from 1e-3 to 1e8, {_LONG}, in the first increment, and one in the second",
-        partial(
-            _followed,
-            course=_Course(
-                publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)), units=_UNITS
-            ),
-        ),
+        stretches=_INCREMENTS,
+        deviations=(1.0, 1.0),
+        people=((0,), (3,)),
+        units=_UNITS,
     ),
     _case(
         "stream/mean",
@@ -474,37 +480,32 @@ CASES = (
         tests=("curve",),
         threshold=None,
     ),
-    _case(
+    _stream_case(
         # Both rows can fall into one release, so its noise is twice as large and is charged once
         # (docs/decisions/0007-private-streams.md).
-        "stream/person-sync",
-        "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
+        "person-sync",
+        f"StreamingPCA(publish='sync', person_blocks=2): {_AFTER} synchronisation",
         f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
-        partial(
-            _followed,
-            course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(2.0, 2.0), people=((0, 1), (2, 3))),
-        ),
+        stretches=_INCREMENTS,
+        deviations=(2.0, 2.0),
+        people=((0, 1), (2, 3)),
     ),
-    _case(
+    _stream_case(
         # Here the rows fall into two releases, each charged for, so noise grows by sqrt(2) only.
-        "stream/person-block",
-        "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
+        "person-block",
+        f"StreamingPCA(publish='block', person_blocks=2): {_AFTER} of three blocks",
         f"a person with a row in two blocks, each {_LONG}, along each axis",
-        partial(
-            _followed,
-            course=_Course(
-                publish="block",
-                stretches=tuple(pairwise(range(4))),
-                deviations=(math.sqrt(2),) * 3,
-                people=((0, 1), (0, 2)),
-            ),
-        ),
+        publish="block",
+        stretches=_BLOCKS,
+        deviations=(math.sqrt(2),) * 3,
+        people=((0, 1), (0, 2)),
     ),
-    _case(
-        "stream/person-continual",
-        "StreamingPCA(publish='continual', person_blocks=2): all components and values after each of four blocks",
+    _stream_case(
+        "person-continual",
+        f"StreamingPCA(publish='continual', person_blocks=2): {_AFTER} of four blocks",
         f"a person with a row in the first and the third block, each {_LONG}, along each axis",
-        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=2), people=((0, 2),))),
+        people=((0, 2),),
+        **_tree(4, person_blocks=2),
     ),
     _case(
         "stream/slots-site",
