@@ -110,7 +110,7 @@ def resolve_dataset_name(
 
 
 def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
-    """Refuse --yes with a policy that does not say who is protected: then nobody at this site has said it."""
+    """Refuse --yes with a policy that does not say who is protected: then no person at this site has said it."""
     from eigenveil.params.tables import to_toml as toml_value
 
     unit = study.unit
@@ -180,7 +180,7 @@ def require_names(
     if _ask("Give the same people a second budget? [y/N]") not in _YES:
         # The same entry as after the last question: which of the two was answered may depend on rows.
         ledger.note(study.digest, _DECLINED)
-        voice.say(f"Nothing was sent and nothing was charged. To go on: --dataset {shlex.quote(others[0])}")
+        voice.say(f"Nothing was sent and nothing was charged. To continue: --dataset {shlex.quote(others[0])}")
         raise typer.Exit(DECLINED)
 
 
@@ -223,7 +223,7 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
     """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without a seed if it was."""
     require(
         rehearsal or study.seed is None,
-        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, so it protects nobody. To take part "
+        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, and it protects no one. To take part "
         "with test data, give --rehearsal",
     )
     require(not rehearsal or study.seed is not None, f"{study.name!r} is not a rehearsal; leave --rehearsal out")
@@ -247,7 +247,7 @@ def obtain_consent(
             who = getpass.getuser()
         except (OSError, KeyError):
             # The account has no name.
-            who = "somebody"
+            who = "a person"
         return f"consent: {who} typed {typed!r}"
     # The privacy officer finds in the ledger that a person was asked, and said no.
     (ledger.log if again else ledger.note)(study.digest, _DECLINED)

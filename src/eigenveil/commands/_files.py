@@ -515,8 +515,8 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
 def report_of(model: "Model", *, data: Path, dataset: str | None = None, **more: Any) -> "Report":
     """The report of a `model`, with what else `model_report` takes.
 
-    Without a name for the `dataset`, the report has the name of the file `data`. Whoever asked for the report chose that name,
-    and the model does not have it. A pipe has none.
+    Without a name for the `dataset`, the report has the name of the file `data`. A person chose that name, and the model does not
+    have it. A pipe has none.
     """
     from eigenveil.show.report import model_report
 

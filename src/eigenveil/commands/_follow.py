@@ -124,7 +124,7 @@ def run(job: Job) -> Answer:
                 pca.save_state(job.state, notes=writer.notes())
                 leaves(f"the model had been written to {job.target} and the state to {job.state}")
             elif writer.state is not None:
-                # Kept for a process that is killed, and nobody asked for it.
+                # Kept for a process that is killed. It was not asked for.
                 writer.state.unlink(missing_ok=True)
 
     def shown() -> "View":
@@ -345,8 +345,8 @@ def _follow(
         for batch in source.batches:
             take = partial(_take, pca, batch, source.columns, writer, sync_every=job.sync_every)
             if _rows(pca) == 0:
-                # The first rows say how many columns there are, and nothing is spent before. Rows may come through stdin, so
-                # nobody can be asked.
+                # The first rows say how many columns there are, and nothing is spent before. Rows may come through stdin, and
+                # then no person can be asked.
                 despite_noise(take, _WORDS, even_if_noise=job.even_if_noise, ask=False)
             else:
                 take()
@@ -442,7 +442,7 @@ def _rescue(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stop
     parts = [f"{rows} row{'s' * (rows != 1)} had been read"]
     try:
         if stopped and rows > before and pca.epsilon is None and rows >= pca.n_components:
-            # Without privacy a look at the stream costs nothing, so whoever stops it has a model of all rows.
+            # Without privacy a look at the stream costs nothing, so a stopped one leaves a model of all rows.
             writer.write(final=True)
         if writer.written:
             which = (

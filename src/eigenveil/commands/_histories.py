@@ -393,7 +393,7 @@ def judged(
     if first.recall < qualities["popularity, not private"].recall:
         notes = [
             *notes,
-            "popularity, the same list for everybody, does better than this filter. Try a smaller -k, or what the "
+            "popularity, the same list for all users, does better than this filter. Try a smaller -k, or what the "
             "plan advises",
         ]
     return qualities, notes

@@ -311,7 +311,7 @@ def _agreed(
     *,
     again: bool,
 ) -> str | None:
-    """Who agreed, for the ledger. A study that goes on asks nobody `again`, but a person at a terminal if the table has changed.
+    """Who agreed, for the ledger. A study that resumes asks `again` only if the table has changed, and only a person.
 
     The `warnings` are as private as the rows. They decide nothing where no person does, and no entry depends on them.
     """
@@ -358,7 +358,7 @@ def _results(options: JoinOptions, data: Path, study: "StudyFile", name: str, *,
 def _run_party(
     kind: Kind[Agent], opened: Opening[Agent], results: Results, deliver: Callable[["Model"], None], note: str | None
 ) -> "Model":
-    """The model; if the run ends early, a line says how to go on and the command exits."""
+    """The model; if the run ends early, a line says how to continue and the command exits."""
     agent, voice, view = opened.agent, opened.voice, opened.view
 
     def standing() -> Joining:

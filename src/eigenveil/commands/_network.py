@@ -222,7 +222,7 @@ def run_protocol(
     left: Callable[[], str],
     look: Callable[[], None] = lambda: None,
 ) -> Result:
-    """The result of `work`, unless a signal ends it: then `left` says how to go on.
+    """The result of `work`, unless a signal ends it: then `left` says how to continue.
 
     Meanwhile `look` is called every few seconds. Ctrl-C gives exit code 130 and SIGTERM 143, as shells do.
     """
@@ -235,7 +235,7 @@ def run_protocol(
         assert task is not None
 
         def report_error(_: object, context: dict[str, Any]) -> None:
-            # An error in a task that nobody awaits, after a signal say. asyncio would print a traceback.
+            # An error in a task that is not awaited, after a signal say. asyncio would print a traceback.
             error = context.get("exception")
             if isinstance(error, Exception) and stop.number is None:
                 voice.write_line(f"an error outside the study itself: {message_of(error)}", style="yellow")

@@ -171,7 +171,7 @@ class PageOptions(OptionGroup):
         option(
             "FILE",
             "The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
-            "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
+            "such file, and only you can read it. Keep the file, and an open page continues after a restart.",
             none_means="none",
             panel=_PAGE,
         ),

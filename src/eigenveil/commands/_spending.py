@@ -110,7 +110,7 @@ class LastingLedger(OptionGroup):
         )
         require(
             self.ledger is None or settings["random_state"] is None,
-            "--ledger is for real releases, and noise from a --seed protects nobody. Leave out one of them",
+            "--ledger is for real releases, and noise from a --seed protects no one. Leave out one of them",
         )
 
     @contextmanager
@@ -152,7 +152,7 @@ class LastingLedger(OptionGroup):
                         release.released = spending.released
             except BaseException as error:
                 if release is not None and release.state is not None and not isinstance(error, Exception):
-                    # Whoever interrupts is told that nothing was written. The charges so far were.
+                    # The line about the interrupt says that nothing was written. The charges so far were.
                     output(stderr=True).print(stands(release.state, self.ledger), soft_wrap=True)
                 raise
             assert release.state is not None

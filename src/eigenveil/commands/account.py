@@ -251,7 +251,7 @@ def _require_size(losses: "Sequence[Loss]") -> None:
     size = math.fsum(loss.count / loss.multiplier**2 for loss in losses)
     require(
         exact or size <= _MOST_ON_GRID,
-        "with so little noise the releases cost an epsilon of about 100 or more, which protects nobody. Use larger "
+        "with so little noise the releases cost an epsilon of about 100 or more, which is no protection. Use larger "
         "multipliers; without --laplace any noise can be added up",
     )
 

@@ -223,7 +223,7 @@ def _demonstrated(seed: int | None) -> Answer:
     for title, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
         leaves(f"{len(done)} of 3 demonstrations were done")
         with console.status(f"attack {len(done) + 1} of 3: {title}"):
-            # A fixed seed, so that everybody sees the same demonstration. No real data is in it.
+            # A fixed seed: the demonstration is the same each time. No real data is in it.
             done.append(attack(seed=0 if seed is None else seed))
     return Answer(view=lambda: attack_view(done), values=lambda: [demonstration.to_json() for demonstration in done])
 

@@ -35,7 +35,7 @@ _SITES: Final = 5
 # A later demo recognises its own report by this title, and replaces it without --force.
 _TITLE: Final = "Handwritten digits: five private components in four settings"
 _HEADER: Final = ("setting", "who must be trusted with rows", "captured", "sent")
-_EXACT: Final = ("exact PCA, not private", "whoever sees the result", "100.0%", "nothing")
+_EXACT: Final = ("exact PCA, not private", "all who see the result", "100.0%", "nothing")
 # One relation for all lines: streams have no add/remove, and published methods are compared under replace-one elsewhere too.
 _NEIGHBOURS: Final = "replace-one"
 _GIVEN: Final = (

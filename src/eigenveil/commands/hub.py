@@ -139,7 +139,7 @@ def hub(
         voice.say(disclosure.title_words(study_file), style="bold")
         voice.say(f"The transcript is {transcript_path}.")
         if study_file.seed is not None:
-            voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
+            voice.say("THIS IS A REHEARSAL with a test seed: it protects no one.", style="bold red")
         if over:
             voice.say("The study has finished. No site is asked anything; sites without the result can fetch it.")
 

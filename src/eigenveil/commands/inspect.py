@@ -44,7 +44,7 @@ def inspect(
 ) -> Answer:
     """Show a model: its components, its spectrum and its guarantee.
 
-    Use it before you publish a model, or when somebody sends you one.
+    Use it before you publish a model, or when you receive one.
     It reads item spaces from `eigenveil recommend fit` as well, and the
     files of `eigenveil bounds` and `eigenveil spectrum`.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-# Certificates bind names to keys, so whoever is called must say at which names.
+# Certificates bind names to keys, so a party that is called must say at which names.
 _HOSTS = option("--host", "HOST", "A DNS name or IP address where others reach it, without a port; may be repeated.")
 OptionalHosts = Annotated[list[str] | None, _HOSTS]
 NeededHosts = Annotated[list[str], _HOSTS]
@@ -92,13 +92,13 @@ def init(
       eigenveil keys init study --host hub.example.org --host 10.1.2.3
 
     It writes authority.key, authority.crt, hub.key and hub.crt into the
-    folder. The two .key files are private: back them up, and show them to
-    nobody. The authority signs the certificates of sites. It cannot fake
+    folder. The two .key files are private: back them up, and never
+    pass them on. The authority signs the certificates of sites. It cannot fake
     a site whose pin others know.
     """
     from eigenveil.network.authority import AUTHORITY, HUB, Authority, new_request, write_new
 
-    # Asked for before anything is written: whoever gives up here leaves no folder behind.
+    # Asked for before anything is written: a person who gives up here leaves no folder behind.
     secret = new_passphrase(passphrase, passphrase_file)
     authority = Authority.fresh(days=days)
     csr, private = new_request(normalize("NFC", hub), "hub", host or (), passphrase=secret)
@@ -278,7 +278,7 @@ def renew(
     say_next(
         f"make a new study file: eigenveil study new FILE --authority {authority} ...",
         "send it to all parties; their keys, pins and policies stay as they are",
-        "a study that has begun goes on with its own file, until the certificates in that one end",
+        "a study that has begun continues with its own file, until the certificates in that one end",
     )
 
 
@@ -349,7 +349,7 @@ def _make_keys(party: _NewParty, role: "Role", hosts: Sequence[str]) -> None:
     wrote(key)
     say(f"made {key} (private) and {', '.join(map(str, public))} (public)")
     show_facts(party_facts(csr) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
-    backup = f"back up {key}, and show it to nobody; if it is lost, all who pinned {name} must change their policy"
+    backup = f"back up {key}, and never pass it on; if it is lost, all who pinned {name} must change their policy"
     if certificate is not None:
         say_next(backup, "this was signed without comparing pins: good for a trial, not for a real study")
         return

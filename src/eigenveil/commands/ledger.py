@@ -117,8 +117,8 @@ def export(
       eigenveil ledger verify ledger.jsonl
 
     One JSON object for each entry, and the head last. It has public facts
-    only: studies, charges, and marks of what was sent, which nobody but this
-    site can compare with anything. It has no secret, no message, no size, no
+    only: studies, charges, and marks of what was sent, which only this site
+    can compare with anything. It has no secret, no message, no size, no
     fingerprint of the data and no reason of a refusal: nothing in it depends
     on rows, but through what was released. The ledger is not written to.
     """

@@ -51,8 +51,8 @@ def peer(settings: dict[str, Any], options: _PeerOptions) -> None:
     are in the ledger before the sum leaves.
 
     A peer that is stopped before it sends anything begins again with the
-    same command. AFTER THAT IT CANNOT COME BACK: its neighbours go on
-    without it, if the study allows for that, and what was charged stays
+    same command. AFTER THAT IT CANNOT COME BACK: its neighbours
+    continue without it, if the study allows for that, and what was charged stays
     charged.
 
     It writes the model, its guarantee in a text file next to it, and the
@@ -100,7 +100,7 @@ class _Peer(Kind["PeerAgent"]):
         if state.steps > 0:
             raise ValueError(
                 f"this peer was stopped in the middle of the study {state.account.title!r} and cannot come back, because its "
-                f"neighbours have gone on without it; {self._charged(state)}"
+                f"neighbours have continued without it; {self._charged(state)}"
             )
         return f"This peer joined the study on {state.joined}, has not been charged, and begins again."
 
@@ -157,7 +157,7 @@ def _neighbours(agent: "PeerAgent") -> str:
         return (
             "its neighbours must stop too, because [privacy] restarts does not allow a round to begin again without it"
         )
-    return "its neighbours go on without it"
+    return "its neighbours continue without it"
 
 
 COMMAND = Command(run=peer, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))

@@ -58,7 +58,7 @@ class _SpectrumOptions(OptionGroup):
         option(
             "TABLE",
             "A PUBLIC table like the private one: last decade's, another country's. It is read without noise "
-            "and nobody in it is protected, so never pass the private table.",
+            "and no one in it is protected, so never pass the private table.",
             panel=SPECTRUM,
         ),
     ] = None
@@ -130,7 +130,7 @@ def plan(
       eigenveil plan -n 1e5 -d 200 -k 5 --epsilon 1 --delta 1e-7 \\
         --explained 0.6
 
-    Five hospitals, a hub that nobody trusts with a hospital's sums:
+    Five hospitals, a hub that is not trusted with a hospital's sums:
 
       eigenveil plan -n 1e5 -d 40 -k 3 --epsilon 1 --delta 1e-6 \\
         --sites 5 --trust masked --trust site --traffic 10MB

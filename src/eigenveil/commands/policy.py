@@ -78,7 +78,7 @@ def check(
 
       eigenveil policy check policy.toml heart.toml --as north
 
-    It reads no table and contacts nobody. The exit code is 2 if the
+    It reads no table and contacts no party. The exit code is 2 if the
     study would be refused. How many rows or people the table has is
     checked when the site runs.
     """

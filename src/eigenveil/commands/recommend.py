@@ -70,14 +70,14 @@ def fit(
         --items-file catalogue.txt --keep-items 500
 
     Example: three shops and a hub that never sees one shop's sums,
-    simulated by somebody who has all three files:
+    simulated by a person who has all three files:
 
       eigenveil recommend fit north.csv south.csv west.csv -k 8 \\
         --items-file catalogue.txt --epsilon 1 --trust masked
 
     Before anything is spent, a plan from public numbers says what to
     expect. A budget that would find only noise is refused, with advice on
-    what would work. The result may be given to everybody. Fitting the same
+    what would work. The result may be published. Fitting the same
     users again spends more of their budget.
     """
     choice.require_delta(settings)
@@ -132,7 +132,7 @@ def top(
       eigenveil recommend top items.safetensors --from plays.csv --who ann
 
     A user without items gets popular ones. THE LIST IS FOR THAT USER ALONE:
-    the guarantee covers the item space, but not a list made from somebody's
+    the guarantee covers the item space, but not a list made from a user's
     own history.
     """
     from eigenveil.recommend import ItemSpace
@@ -223,7 +223,7 @@ def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
     space = fitted.space_
     if space.guarantee.epsilon is None:
         return space
-    # Where one program had everything, masks protected nobody from it. The guarantee must not suggest otherwise.
+    # Where one program had everything, masks gave no protection from it. The guarantee must not suggest otherwise.
     more = [_ONE_PROGRAM] * (len(fitted.sites_) > 1) + [choice.ITEMS_READ_CAVEAT] * items_read
     return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
 

@@ -43,7 +43,7 @@ def report(
         ),
     ] = None,
     title: Annotated[
-        str | None, option("TEXT", "The title, such as the name of the dataset. Everybody who sees the report sees it.")
+        str | None, option("TEXT", "The title, such as the name of the dataset. Every reader of the report sees it.")
     ] = None,
     force: common.Force = False,
 ) -> None:
@@ -125,7 +125,7 @@ def _scores(path: Path) -> "ScoresPart":
             len(places) == 2, f"{path} has no columns component1 and component2. Write it with `eigenveil transform`"
         )
         try:
-            # The first rows: a sample that nobody chose by what is in it.
+            # The first rows: a sample that was not chosen by its values.
             points = tuple(
                 (float(row[places[0]]), float(row[places[1]])) for row, _ in zip(lines, range(_MOST_DOTS), strict=False)
             )

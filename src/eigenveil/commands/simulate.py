@@ -254,7 +254,7 @@ def simulate(
 
       eigenveil simulate people.csv -k 5 --sites 20 --no-privacy
 
-    One site for each hospital, and a hub that nobody trusts:
+    One site for each hospital, and a hub that no hospital trusts:
 
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
         --epsilon 1 --delta 1e-6 --trust site

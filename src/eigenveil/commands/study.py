@@ -378,7 +378,7 @@ def _write(
         for warning in said_before(study_file, memory=memory):
             warnings.warn(warning, stacklevel=2)
 
-    # Before the coordinator sends out what would cost everybody's budget for noise. Where sizes are private nobody can tell.
+    # Before the coordinator sends out a study that would spend all budgets on noise. It cannot be told where sizes are private.
     _, warned = despite_noise(
         planned, in_new(columns="--columns"), even_if_noise=even_if_noise, deed="write", outcome="Nothing was written"
     )
@@ -419,7 +419,7 @@ def _surviving(study_file: "StudyFile", params: Mapping[str, Any], parties: Mapp
     names = [peer.name for peer in study_file.peers]
     candidates = [{**params, "restarts": 1}]
     if params["noise"] == "pairwise" and "noise_graph" not in params and len(names) <= _ALL_PAIRS:
-        # A ring without one peer is a path, and noise between its neighbours alone would protect nobody from a colluder.
+        # A ring without one peer is a path, and noise between its neighbours alone would protect no one from a colluder.
         pairs = tuple((name, other) for at, name in enumerate(names) for other in names[at + 1 :])
         candidates.append({**params, "restarts": 1, "noise_graph": pairs})
     best, fewest = study_file, len(names)

@@ -49,7 +49,7 @@ def lines_in(path: Path) -> list[str]:
 
 
 def recent(lines: list[str]) -> list[str]:
-    """The last of these lines, as many as fit: a stream may go on for years, and all of it is written at every slot.
+    """The last of these lines, as many as fit: a stream may last for years, and all of it is written at every slot.
 
     >>> [len(recent(["x" * size] * 3)) for size in (10, 1 << 19, 1 << 21)]
     [3, 2, 1]
@@ -136,7 +136,7 @@ def serve_stream(
         # The last lines and this one, whole or not at all: `watch` may read at any moment.
         with whole_file(lines) as temporary:
             temporary.write_text("".join(f"{entry}\n" for entry in recent([*before, line])), encoding="utf-8")
-            # Released numbers only, and whoever watches may be another user of this machine.
+            # Released numbers only, and another user of this machine may watch.
             temporary.chmod(0o644)
 
     with SlotHubAgent.log_for(log, study_file) as written:
@@ -205,7 +205,7 @@ def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[t
         if not lines:
             require(not once, none_yet)
             if not is_announced:
-                # Once, and not among the lines: somebody may read those with another program.
+                # Once, and not among the lines: another program may read those.
                 typer.echo(f"{none_yet}. Waiting for it", err=True)
             is_announced = True
         # From the last one: what was current before is of no use now. The hub drops old lines, so they cannot be counted.

@@ -227,7 +227,7 @@ class LocalStar:
         return self.network.refused
 
     def run(self, *, resume: bool = False, anew: bool = False) -> Any:
-        """The hub's result. Errors of the hub, such as a lost quorum, pass through; `resume` goes on after one.
+        """The hub's result. Errors of the hub, such as a lost quorum, pass through; `resume` continues after one.
 
         `anew` lets the hub begin again after rows have changed.
         """

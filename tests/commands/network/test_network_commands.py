@@ -254,7 +254,7 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     assert "leave --rehearsal out" in refusal(*folders.site(ME, "--rehearsal", "--dataset", "patients"))
     (tmp_path / "again").mkdir()
     seeded = Folders(tmp_path / "again", rehearsal={"seed": 3})
-    assert "it protects nobody" in refusal(*seeded.site(ME, "--dataset", "patients"))
+    assert "it protects no one" in refusal(*seeded.site(ME, "--dataset", "patients"))
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
     assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY" in done.stdout

@@ -64,7 +64,11 @@ def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> N
             True,
             "this peer cannot come back: its neighbours must stop too, because [privacy] restarts does not allow",
         ),
-        (1, True, "this peer cannot come back: its neighbours go on without it; what was charged stays charged, and"),
+        (
+            1,
+            True,
+            "this peer cannot come back: its neighbours continue without it; what was charged stays charged, and",
+        ),
     ],
 )
 def test_one_that_is_ended_is_told_whether_it_can_come_back(
@@ -113,7 +117,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
     rules = '[budget]\nstudy_epsilon = inf\nlifetime_epsilon = inf\n[limits]\ntrust = ["none"]\n'
     done = eigenveil(*command(folders, rules=rules))
     assert done.exit_code == 130
-    assert done.stderr == "interrupted; what was sent stays sent; its neighbours go on without it\n"
+    assert done.stderr == "interrupted; what was sent stays sent; its neighbours continue without it\n"
     assert "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE" in done.stdout
 
 

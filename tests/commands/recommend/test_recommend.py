@@ -391,7 +391,7 @@ def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(t
         "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "--first", 3
     )
     assert "columns not read: stars" in poor.output
-    assert "popularity, the same list for everybody, does better" in re.sub(r"\s+", " ", poor.output)
+    assert "popularity, the same list for all users, does better" in re.sub(r"\s+", " ", poor.output)
 
 
 def test_histories_are_read_in_every_format(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_what_is_needed_at_the_first_use(table: Path, tmp_path: Path) -> None:
     assert not ledger.exists()
     assert "--lifetime-epsilon is missing" in refused(table, ledger, "--dataset", "people")
     assert "is for --ledger" in refusal("fit", table, "-k", 2, *PRIVATE, "--dataset", "people")
-    assert "protects nobody" in refused(table, ledger, *LIFE, "--seed", 1)
+    assert "protects no one" in refused(table, ledger, *LIFE, "--seed", 1)
     line = refusal("fit", table, "-k", 2, "--no-privacy", "--ledger", ledger, *LIFE)
     assert "--no-privacy has none" in line
     for wrong in ("0", "nan", "inf"):

@@ -1,6 +1,6 @@
 """`Front`: takes connections in front of a gRPC server, so that strangers cannot hold more than a few of them.
 
-gRPC takes whoever comes and cannot be told to take fewer: thousands of callers that never speak would use up the files of the
+gRPC takes every caller and cannot be told to take fewer: thousands of callers that never speak would use up the files of the
 process. A front listens in its place and passes bytes on, unread, to a socket file in a folder that only this user can enter.
 
     | connection         | becomes            | when
@@ -47,7 +47,7 @@ class Front:
     def __init__(self, *, patience: float, max_new: int = _MOST) -> None:
         require(max_new > 0, f"most must be positive, got {max_new}")
         self._patience, self._most = patience, max_new
-        # Only this user may enter it, so nobody else on this machine can pass the front by. The path of a socket file has at
+        # Only this user may enter it, so no other user of this machine can pass the front by. The path of a socket file has at
         # most 100 characters or so, and some folders for temporary files are longer.
         short = len(tempfile.gettempdir()) < _LONGEST_FOLDER
         self._folder = Path(tempfile.mkdtemp(prefix="eigenveil-", dir=None if short else "/tmp"))
@@ -202,7 +202,7 @@ class _Line(asyncio.Protocol):
 
 @final
 class _Caller(_Line):
-    """The outer end: somebody from an `address`, or from a `group` of addresses that one party can have by itself."""
+    """The outer end: a caller from an `address`, or from a `group` of addresses that one party can have by itself."""
 
     def __init__(self, front: Front) -> None:
         super().__init__()

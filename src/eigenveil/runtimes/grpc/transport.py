@@ -311,5 +311,5 @@ def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callab
     try:
         return recognise(shown[0]) if shown else None
     except ValueError:
-        # A certificate that cannot be read belongs to nobody.
+        # A certificate that cannot be read belongs to no party.
         return None
