@@ -35,8 +35,10 @@ _SPARE: Final = 4
 _BITS: Final = 30
 # The deviation is public, but not how it was rounded: this many doubles on either side are tried.
 _ULPS: Final = 4
-# The relative error of a decomposition and its inverse, and how much coarser than that steps must be to show.
-_LOST, _COARSER = 2.0**-40, 2.0**4
+# The relative error of a decomposition and its inverse.
+_LOST: Final = 2.0**-40
+# Steps must be coarser than that by this factor to show.
+_COARSER: Final = 2.0**4
 
 
 @final

@@ -135,15 +135,17 @@ def made_up_people(count: int, *, rng: Generator, loadings: Array = LOADINGS, bo
     return np.asarray(rows * (bound / longest), dtype=np.float64)
 
 
-_DIM, _TRAITS, _PEOPLE, _RANK = 40, 4, 40, 10
-
+_DIM: Final = 40
+_TRAITS: Final = 4
+_PEOPLE: Final = 40  # No more than columns, so that components fit them better than others.
+_RANK: Final = 10
 _DELTA: Final = 1e-5
 
 # Public, and seldom reached: the norm of a row of 40 columns that vary by one is about 6.3.
 _BOUND: Final = 9.0
 
-_ANYBODY, _STANDING_OUT = "anybody in the table", "one person who stands out"
-
+_ANYBODY: Final = "anybody in the table"
+_STANDING_OUT: Final = "one person who stands out"
 # For each end of an interval, so that both together have 99% confidence.
 _LEVEL: Final = 0.005
 

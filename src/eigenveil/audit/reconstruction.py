@@ -51,7 +51,8 @@ _RANK: Final = 3
 
 _DELTA: Final = 1e-5
 
-_MATRIX, _ROW = "the site's matrix", "one person's row"
+_MATRIX: Final = "the site's matrix"
+_ROW: Final = "one person's row"
 
 # Sites of different sizes, so that the attacked one is not simply a third of the total.
 _SIZES: Final = {"north": 300, "south": 280, "east": 120}
@@ -316,7 +317,8 @@ _KNOWN: Final = 6
 
 _SOUGHT: Final = 50
 
-_BY_ENTRIES, _BY_SPECTRUM = "covariances, some known", "covariances, none known"
+_BY_ENTRIES: Final = "covariances, some known"
+_BY_SPECTRUM: Final = "covariances, none known"
 
 
 def entries_from_components(components: Array, variances: Array, *, columns: tuple[int, ...]) -> Array:

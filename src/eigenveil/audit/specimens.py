@@ -181,7 +181,10 @@ class AsRead:
 
 # FedPower's own neighbours: Gram matrices that differ by one in one entry, here on the diagonal of a multiple of the identity.
 # With this many columns and directions, one local step as published keeps the guarantee for such an entry; four do not.
-_FEDPOWER_DIM, _RANK, _LEVEL, _ENTRIES = 32, 10, 400.0, 10
+_FEDPOWER_DIM: Final = 32
+_RANK: Final = 10
+_LEVEL: Final = 400.0  # The multiple.
+_ENTRIES: Final = 10  # How many of them are canaries.
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
 # One round, in which the number of people is public.
 _MASKED: Final[dict[str, Any]] = {"method": "covariance", "neighbours": "zero-out"}
@@ -264,7 +267,8 @@ def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: 
 # D-DP-PM's experiments: four agents, each mixing with two others by these weights, and five rounds.
 _WEIGHTS: Final = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
 _ROUNDS: Final = 5
-_OBSERVER, _HOME = NAMES[0], NAMES[1]
+_OBSERVER: Final = NAMES[0]
+_HOME: Final = NAMES[1]
 # The paper's report at the smallest epsilon of its schedule for Wine, where delta is largest.
 _REPORTED: Final = Budget(1.0, 0.44)
 _DDPPM_DIM: Final = 4

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from multiprocessing import get_context
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -277,8 +277,10 @@ def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> flo
     return float(between[places[int(np.argmax(bounds))]])
 
 
-# A worker returns after at most this many runs, and at least this often, so that progress shows and Ctrl-C is heard.
-_LONGEST, _CHUNKS = 20, 16
+# A worker returns after at most this many runs, so that progress shows and Ctrl-C is heard.
+_MAX_CHUNK: Final = 20
+# A case is done in at least this many chunks.
+_CHUNKS: Final = 16
 
 
 @final
@@ -364,7 +366,7 @@ Run = Callable[[Sequence[_Chunk]], Iterator[tuple[Trial, ...]]]
 
 
 def _chunks(case: str, budget: Budget, seed: int | None, runs: int) -> list[_Chunk]:
-    count = min(runs, max(_CHUNKS, -(-runs // _LONGEST)))
+    count = min(runs, max(_CHUNKS, -(-runs // _MAX_CHUNK)))
     ends = np.linspace(0, runs, num=count + 1).astype(int)
     return [_Chunk(case=case, budget=budget, seed=seed, first=int(a), last=int(b)) for a, b in pairwise(ends)]
 

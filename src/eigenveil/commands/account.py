@@ -26,9 +26,9 @@ _MOST_REPEATS: Final = 1_000_000
 # With Laplace noise the cost is computed on a grid of privacy losses. Beyond this sum of 1 / multiplier^2, an epsilon of
 # about 100, the grid would fill the memory.
 _MOST_ON_GRID: Final = 100.0
-# A file may state any number, and the mu of others takes forever.
-_SMALLEST, _LARGEST = 1e-9, 1e6
-
+# A file may state any epsilon. Computing the mu of smaller or larger ones takes forever.
+_SMALLEST: Final = 1e-9
+_LARGEST: Final = 1e6
 _NO_DELTA: Final = "--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6"
 _COST: Final = "Add up what releases cost"
 _NOISE: Final = "Find the noise a budget needs"

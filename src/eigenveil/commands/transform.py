@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "require_own_names", "scores_of", "with_extra"]
 
-# Rows that are scored at once, fewer where they are wide.
-_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
+# Rows that are scored at once.
+_AT_ONCE: Final = 1 << 16
+# Entries that are scored at once, so that memory does not depend on the width.
+_NUMBERS_AT_ONCE: Final = 1 << 21
 _ENDINGS: Final = tuple(OUTPUTS)
 
 

@@ -196,7 +196,7 @@ def test_a_persons_rows_stay_together_or_are_counted(tmp_path: Path) -> None:
     spread = tmp_path / "spread.csv"
     pc.write_csv(arrow_table(rows(), ward=[i % 3 for i in range(COUNT)], who=[i // 2 for i in range(COUNT)]), spread)
     arguments = ("simulate", spread, "-k", 2, *PRIVATE, "--split", "by:ward", "--person", "who")
-    assert "somebody has rows at more than 1 site. Raise --person-sites" in refusal(*arguments)
+    assert "a person has rows at more than 1 site. Raise --person-sites" in refusal(*arguments)
     assert eigenveil(*arguments, "--person-sites", 2).exit_code == 0
 
 

@@ -30,11 +30,12 @@ _SHOWN: Final = (0, 1, 3)
 # The share of the budget of a spectrum that its sum takes; the rest is for the eigenvalues.
 _SUM_SHARE: Final = 0.05
 _COLUMNS: Final = 8
-# Columns whose ranges are found together, and how many cells a factor of two has there.
-_FEW, _PER_DOUBLING = 3, 8
-# Where entries may be missing: the share that their counts take first, and the most that an entry of the spectrum's matrix is
-# multiplied by.
-_COUNTS_SHARE, _LOUDER = 0.04, 4.0
+_FEW: Final = 3  # Columns whose ranges are found together.
+_PER_DOUBLING: Final = 8  # Cells of a factor of two.
+# Where entries may be missing, their counts take this share first.
+_COUNTS_SHARE: Final = 0.04
+# An entry of the spectrum's matrix is multiplied by at most this, and its noise with it.
+_NOISE_INFLATION: Final = 4.0
 _PAIRS: Final = [[first, first + 1] for first in range(0, _COLUMNS, 2)]
 _RULES: Final = {"counts": "missing='counts'", "groups": "missing='groups'"}
 
@@ -122,7 +123,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
     canary moves one of them by one.
 
     Where entries may be missing, nearly all are. Every rate is then below the least that anything is divided by. So the
-    matrix and its noise are `_LOUDER` times as large, whatever the noise on the counts was.
+    matrix and its noise are `_NOISE_INFLATION` times as large, whatever the noise on the counts was.
     """
     present = flip_coins(_COLUMNS, rng)
     left = 1.0 if rule is None else 1 - _COUNTS_SHARE
@@ -150,7 +151,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
         require_guarantee(result.guarantee, budget)
         require(result.spectrum is not None, "eigenvalues this large must be told from noise")
         assert result.spectrum is not None
-        return result.spectrum.values * result.people / (1.0 if rule is None else _LOUDER)
+        return result.spectrum.values * result.people / (1.0 if rule is None else _NOISE_INFLATION)
 
     moved = moved_by_one(lambda tosses, seed: [root @ released(tosses, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present

@@ -189,14 +189,17 @@ def unshrunk(mean: Array, noise: float) -> Array:
 # The published noise is so large that only a large budget leaves anything to see.
 _PAPER: Final = Budget(100.0, 1e-3)
 _PAPER_DIM: Final = 4
-# A single run tells little where delta is far above the test's level divided by the number of canaries. It also tells little
-# where epsilon is so large that it explains all guesses being right.
-_MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
+# Canaries of a single run.
+_MANY: Final = 320
+# It tells little where delta is far above the test's level divided by the number of canaries, and where epsilon is so large that
+# it explains all guesses being right.
+_ONE_LOOK: Final = Budget(1.0, 1e-8)
 # Corners of a box that are orthogonal to each other, so that each canary has its own direction.
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
-# Columns of a table with gaps, and how many people have them. With a small budget, this many over mu, so that a bound is found.
-_FEW, _HALF, _PEOPLE = 3, 400, 100
+_FEW: Final = 3  # Columns of a table with gaps.
+_HALF: Final = 400  # How many people have them.
+_PEOPLE: Final = 100  # With a small budget, this many over mu, so that a bound is found.
 # Where units are found: columns, their units, and how many people over mu find them to within a few percent.
 _AXES_FOUND: Final = 8
 _RAW: Final = np.logspace(-3, 3, _AXES_FOUND)

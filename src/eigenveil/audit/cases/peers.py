@@ -245,11 +245,13 @@ class _RoundView:
 
 
 NAMES: Final = ("peer 0", "peer 1", "peer 2", "peer 3")
-_COLLUDER, _LAST = NAMES[0], NAMES[-1]
+_COLLUDER: Final = NAMES[0]
+_LAST: Final = NAMES[-1]
 _THREE: Final = NAMES[:3]
 _DIM: Final = 6
 # Peers 1 and 3 share noise with two others only, and when peer 0 colludes, with one.
-_FEWEST, _NOISE_GRAPH = NAMES[1], ((0, 1), (1, 2), (2, 3), (3, 0), (0, 2))
+_NOISE_GRAPH: Final = ((0, 1), (1, 2), (2, 3), (3, 0), (0, 2))
+_FEWEST: Final = NAMES[1]
 # One direction, shared by so many people that every round multiplies by it.
 _PEOPLE: Final = 400
 # People along each axis at each peer: enough to keep the eigenvalues of the released sum above zero.

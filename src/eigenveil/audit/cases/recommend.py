@@ -25,16 +25,19 @@ _ITEMS: Final = 8
 # Users of each item who have no other: enough to keep the eigenvalues of a released matrix above zero.
 _USERS: Final = 60
 # At item level: histories count as if they had at least this many items.
-_LEAST: Final = 4
+_MIN_DEGREE: Final = 4
 # A catalogue of which the first few items are used, and some canaries have everything.
 _CATALOGUE: Final = 1000
-# A smaller catalogue, and the users who have all of it: every product but the first is then with what they have in common.
-_WHOLE, _ALIKE = 100, 500
-# Items and popular items for one direction: rows of the basis are capped here.
-_CAPPED, _POPULAR = 20, 4
-# Items of the catalogue that is audited in one run, each with a canary. A single run tells little where delta is far above the
-# test's level divided by the number of canaries, so delta is small.
-_MANY, _ONE_LOOK = 400, Budget(1.0, 1e-8)
+_SMALL_CATALOGUE: Final = 100
+# Users who have all of it: every product but the first is then with what they have in common.
+_ALIKE: Final = 500
+# Items of one direction, in which rows of the basis are capped.
+_CAPPED: Final = 20
+_POPULAR: Final = 4
+# Items of the catalogue that is audited in one run, each with a canary.
+_MANY: Final = 400
+# A single run tells little where delta is far above the test's level divided by the number of canaries.
+_ONE_LOOK: Final = Budget(1.0, 1e-8)
 _LAST: Final = "site 1"
 
 Bools = NDArray[np.bool_]
@@ -135,15 +138,15 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of items. Each canary is one item of a user who has exactly the least number that histories count for."""
-    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS, min_degree=_LEAST)
-    ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
+    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS, min_degree=_MIN_DEGREE)
+    ends = (np.arange(_ITEMS)[:, None] + np.arange(_MIN_DEGREE)) % _ITEMS
     canaries = np.zeros((_ITEMS, _ITEMS))
     np.put_along_axis(canaries, ends, 1.0, axis=1)
     # Row i has item i and the next ones, so this takes one item from each.
     without = canaries - np.eye(_ITEMS)
     present = flip_coins(_ITEMS, rng)
     histories = _histories(base, canaries, present, without)
-    fitted, _ = _fitted(budget, state, histories, _ITEMS, method="covariance", unit="item", min_degree=_LEAST)
+    fitted, _ = _fitted(budget, state, histories, _ITEMS, method="covariance", unit="item", min_degree=_MIN_DEGREE)
     less = _gram(without, domain)
     background = _gram(base, domain).sum(axis=0) + less.sum(axis=0)
     sensitivity, shifts = domain.gram_sensitivity(Neighbours.INTERACTION), _gram(canaries, domain) - less
@@ -218,7 +221,11 @@ CASES: Final = (
         "PrivateRecommender(method='power', trust='site') of a hundred items, what a site sends, seen by the hub",
         "a user who has all of a hundred items, as many others have, present or blank",
         partial(
-            _products, base=np.ones((_ALIKE, _WHOLE)), canaries=np.ones((1, _WHOLE)), rank=1, near=Neighbours.ZERO_OUT
+            _products,
+            base=np.ones((_ALIKE, _SMALL_CATALOGUE)),
+            canaries=np.ones((1, _SMALL_CATALOGUE)),
+            rank=1,
+            near=Neighbours.ZERO_OUT,
         ),
         quick=60,
     ),

@@ -285,8 +285,10 @@ _SLOTS: Final = 6
 _BLANKS: Final = (1 << 22) - 64
 # Noise that hides the count of a slot would have this deviation: there is none, so that any other count is far away.
 _NO_NOISE: Final = 1e-3
-# Rows that wait at first and that come in the third slot, rows that are read at a look, and looks in each slot.
-_BACKLOG, _BURST, _MOST, _LOOKS = 35, 25, 5, 2
+_BACKLOG: Final = 35  # Rows that wait at first.
+_BURST: Final = 25  # Rows that come in the third slot.
+_MAX_ROWS: Final = 5  # Rows that are read at a look.
+_LOOKS: Final = 2  # Looks in each slot: too few for a backlog and a burst.
 
 
 class Reader(Protocol):
@@ -402,7 +404,7 @@ def _read_by(
         follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
 
         def look(now: float) -> None:
-            event = follower.poll(Instant(now, now), max_rows=_MOST)
+            event = follower.poll(Instant(now, now), max_rows=_MAX_ROWS)
             if isinstance(event, Closed):
                 slots.append((event.slot, np.concatenate([np.empty((0, _FILE_DIM)), *held])))
                 held.clear()

@@ -29,7 +29,8 @@ from eigenveil.runtimes.grpc.front import Front
 __all__ = ["Transport"]
 
 # Words on the wire. The number is the version of the frames: a caller with another one is told that the method is unknown.
-_SERVICE, _METHOD = "eigenveil.Line1", "Talk"
+_SERVICE: Final = "eigenveil.Line1"
+_METHOD: Final = "Talk"
 # Bytes of waiting messages allowed for each name.
 _ROOM: Final = 64 << 20
 _MOST_REFUSED: Final = 100
