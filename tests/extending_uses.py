@@ -67,7 +67,7 @@ def test_a_method(table: Path, tmp_path: Path) -> None:
     ):
         # The first two axes have nearly all of the variance.
         assert np.square(pca.components_[:, :2]).sum() > 1.8
-        assert [charge.label for charge in pca.guarantee_.charges].count("random product") == 1
+        assert [charge.label for charge in pca.guarantee_.charges].count("random product 1 of 1") == 1
     model = tmp_path / "model.safetensors"
     for command in (("fit", table), ("simulate", table, "--sites", "4")):
         run(*command, *OPTIONS, "--method", "one-product", "-o", model, "--force")

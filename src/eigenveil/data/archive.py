@@ -34,12 +34,9 @@ __all__ = [
 ]
 
 Made = TypeVar("Made")
-
 _KEY = "eigenveil"
-
 # Of whole numbers in files. Longer ones do not fit a floating-point number.
 _MOST_DIGITS: Final = 300
-
 # The format name in the header of a recommender's file: `inspect` checks it before it loads a recommender.
 ITEMS_FORMAT = "eigenveil-items"
 
@@ -190,9 +187,7 @@ class ArchiveKind:
 
 
 _WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-
 _ANY: Final = stat.S_IRWXG | stat.S_IRWXO
-
 # As many as Linux follows.
 _MOST_LINKS: Final = 40
 
@@ -204,18 +199,20 @@ def unsafe(path: Path, *, private: bool = False) -> str | None:
 
 def require_own(path: Path, *, private: bool = False) -> None:
     """Refuse a file that `unsafe` has a reason to."""
-    why = unsafe(path, private=private)
-    require(why is None, str(why))
+    _require_safe(unsafe(path, private=private))
 
 
 def require_own_folder(path: Path) -> None:
     """Refuse a place where others could exchange the file; it need not exist yet."""
-    why = _unsafe_folder(path)
-    require(why is None, str(why))
+    _require_safe(_unsafe_folder(path))
+
+
+def _require_safe(reason: str | None) -> None:
+    require(reason is None, str(reason))
 
 
 def read_owned(path: Path, *, max_bytes: int, private: bool = False, ours: bool = True) -> bytes:
-    """The bytes of a small file that nobody else may change; a `ValueError` says why it is refused.
+    """The bytes of a small file that no one else may change; a `ValueError` says why it is refused.
 
     Without `ours` it may belong to anybody, and only its own permissions count: a study file comes from others, is public,
     and is judged by what it says.
@@ -223,11 +220,12 @@ def read_owned(path: Path, *, max_bytes: int, private: bool = False, ours: bool 
     # A pipe would block here for ever. A missing file is left to `open`, which has its own error.
     require(path.is_file() or not path.exists(), f"{path} is not a file")
     with path.open("rb") as file:
-        # Of the open file and not of its path, which somebody could exchange in between.
+        # Of the open file and not of its path, which could be exchanged in between.
         status = os.fstat(file.fileno())
         require(stat.S_ISREG(status.st_mode), f"{path} is not a file")
-        why = (_unsafe_folder(path) if ours else None) or _unsafe_file(path, status, private=private, ours=ours)
-        require(why is None, str(why))
+        _require_safe(
+            (_unsafe_folder(path) if ours else None) or _unsafe_file(path, status, private=private, ours=ours)
+        )
         # One byte more than allowed shows that there is more, without reading all of it.
         raw = file.read(max_bytes + 1)
     require(len(raw) <= max_bytes, f"{path} is larger than {max_bytes} bytes")
@@ -248,16 +246,16 @@ def _unsafe_folder(path: Path) -> str | None:
     if os.name == "nt":
         return None
     for folder, decides in _folders_to(path):
-        status = folder.stat()
+        status, quoted = folder.stat(), shlex.quote(str(folder))
         if decides and status.st_uid not in (0, os.geteuid()):
             return (
                 f"{_name_of(status.st_uid)} owns the folder {folder}, and may exchange {path.name} in it. Keep it elsewhere, or "
-                f"run: chown {_name_of(os.geteuid())} {_quoted(folder)}"
+                f"run: chown {_name_of(os.geteuid())} {quoted}"
             )
         if status.st_mode & _WRITE and (decides or not status.st_mode & stat.S_ISVTX):
             return (
                 f"others may write in the folder {folder}, and so exchange {path.name}. Keep it elsewhere, or run: "
-                f"chmod go-w {_quoted(folder)}"
+                f"chmod go-w {quoted}"
             )
     return None
 
@@ -265,16 +263,17 @@ def _unsafe_folder(path: Path) -> str | None:
 def _unsafe_file(path: Path, status: os.stat_result, *, private: bool, ours: bool = True) -> str | None:
     if os.name == "nt":
         return None
+    quoted = shlex.quote(str(path))
     if ours and status.st_uid not in (0, os.geteuid()):
         owner = _name_of(status.st_uid)
         return (
             f"{path} belongs to {owner}. Run this as {owner}, or check what it says and run: "
-            f"chown {_name_of(os.geteuid())} {_quoted(path)}"
+            f"chown {_name_of(os.geteuid())} {quoted}"
         )
     if private and status.st_mode & _ANY:
-        return f"{path} is private, and others may read or change it. Run: chmod 600 {_quoted(path)}"
+        return f"{path} is private, and others may read or change it. Run: chmod 600 {quoted}"
     if status.st_mode & _WRITE:
-        return f"others than its owner may change {path}. Run chmod go-w {_quoted(path)}, after you have checked what it says"
+        return f"others than its owner may change {path}. Run chmod go-w {quoted}, after you have checked what it says"
     return None
 
 
@@ -308,7 +307,3 @@ def _name_of(user: int) -> str:
     except KeyError:
         # The account was deleted, or is of another machine.
         return str(user)
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))

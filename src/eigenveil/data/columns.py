@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.data.number_texts import as_doubles
 from eigenveil.errors import ColumnsError, ParameterError, join_names, require, verbatim
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import validate_params
@@ -40,12 +41,9 @@ __all__ = [
 
 # How many bytes of a table are looked at for an error: about a second, however long the table is.
 LOOKED_AT: Final = 1 << 28
-
 # Names or patterns that an error writes out to be pasted, and how many columns of one stem make a pattern.
 _MOST, _FEWEST = 20, 3
-
 _NUMBERED: Final = re.compile(r"(.*?)\d+", re.DOTALL)
-
 _SIGNS: Final = re.compile(r"([*?\[])")
 
 
@@ -70,8 +68,7 @@ class ColumnFaults:
             if column is None:
                 others[name] = None
                 continue
-            values = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
-            values = values.cast(pa.float64(), safe=False)
+            values = as_doubles(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
             if values.null_count or pc.any(pc.is_nan(values)).as_py():
                 missing[name] = None
             if pc.any(pc.is_inf(values)).as_py():
@@ -81,7 +78,16 @@ class ColumnFaults:
     @classmethod
     def of_batches(cls, batches: Iterable[Any], names: Sequence[str]) -> "ColumnFaults":
         """Of the columns `names` of Arrow tables, all of them numbers by type."""
-        return cls.found((name, batch.column(name)) for batch in _beginning(batches) for name in names)
+
+        def beginning() -> Iterator[Any]:
+            n_bytes = 0
+            for batch in batches:
+                yield batch
+                n_bytes += batch.nbytes
+                if n_bytes >= LOOKED_AT:
+                    return
+
+        return cls.found((name, batch.column(name)) for batch in beginning() for name in names)
 
     def added_to(self, error: ColumnsError, *, gaps: bool, among: Sequence[str]) -> ColumnsError:
         """The error, with what it does not name yet. Missing values are no fault where `gaps` are allowed."""
@@ -98,15 +104,6 @@ class ColumnFaults:
             if new and names is self.missing:
                 advice += ". Missing values can be handled with {missing=counts} in a fit"
         return ColumnsError(message, columns, advice=advice, drop=to_drop(columns, among))
-
-
-def _beginning(batches: Iterable[Any]) -> Iterator[Any]:
-    n_bytes = 0
-    for batch in batches:
-        yield batch
-        n_bytes += batch.nbytes
-        if n_bytes >= LOOKED_AT:
-            return
 
 
 @contextmanager
@@ -154,26 +151,18 @@ def to_drop(bad: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
 
 # The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
 PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
-
 # Words for the kinds of columns. Those in the first row are analysed as they are. A column in which everything is missing has
 # no type of its own, and is one of them. Whether a table is accepted must not depend on whether one person has a value there.
 _NUMBERS: Final = ("number", "truth value", "nothing")
-
 _TEXTS: Final = ("text", "category")
-
-# A word of a name that says "this names somebody or something": patient_id, PatientID, uuid. The first or the last word counts.
+# A word of a name that says "this names a person or a thing": patient_id, PatientID, uuid. The first or the last word counts.
 _ID_WORDS: Final = frozenset(("id", "ids", "uid", "uuid", "guid", "pid", "mrn", "ssn", "identifier", "rowid", "userid"))
-
 # Names of things, with "id" or "number" written onto them without a break: patientid, customer_number.
 _THINGS: Final = "patient person user customer client member subject participant employee student account record case"
-
 _ID_NAMES: Final = re.compile(rf"(?:{'|'.join(_THINGS.split())})s?[ _.-]?(?:id|no|nr|num|number|key|code)")
-
 # What pandas calls row numbers in a csv, and what people call them.
 _ROW_NUMBERS: Final = frozenset(("unnamed: 0", "index", "row_number", "rownumber", "row number"))
-
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
 _PATTERN: Final = re.compile(r"[*?\[]")
 
 
@@ -232,7 +221,7 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
 def advice_for(bad: Mapping[str, str]) -> str:
     """What to do about columns that are not numbers, a template of `ParameterError`.
 
-    Those of a csv are "untyped": they may be text or dates, and nothing is guessed from what they hold.
+    Columns of a csv are "untyped": they may be text or dates, and nothing is guessed from what they hold.
     """
     text = "Leave {it} out with {drop=}"
     if any(kind in (*_TEXTS, "untyped") for kind in bad.values()):
@@ -256,18 +245,14 @@ def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> N
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnLayout:
-    """The columns of one table as they are read: those that are analysed, `read`, become the columns `names`.
+    """The columns of one table as they are read."""
 
-    The columns in `one_hot` become one column for each level. `person` and `passthrough` are read beside them, unchanged. `ids`
-    look like identifiers and were not asked for by name.
-    """
-
-    read: tuple[str, ...]
-    names: tuple[str, ...]
-    one_hot: Mapping[str, tuple[str, ...]]
-    person: str | None = None
+    read: tuple[str, ...]  # Those that are analysed.
+    names: tuple[str, ...]  # What they become.
+    one_hot: Mapping[str, tuple[str, ...]]  # These become one column for each level.
+    person: str | None = None  # Read beside them, unchanged, as are those of `passthrough`.
     passthrough: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # They look like identifiers and were not asked for by name.
 
     @property
     def plain(self) -> tuple[str, ...]:
@@ -277,11 +262,10 @@ class ColumnLayout:
     @property
     def as_text(self) -> tuple[str, ...]:
         """The columns that a csv has as text: whether "7" and "007" differ must not depend on the other rows."""
-        beside = () if self.person is None else (self.person,)
         # A column that is analysed and carried as well is read once, as numbers.
         plain = frozenset(self.plain)
-        extra = (name for name in self.passthrough if name not in plain)
-        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *extra)))
+        beside = (*([] if self.person is None else [self.person]), *(x for x in self.passthrough if x not in plain))
+        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside)))
 
     def numbers(self, batch: Any, *, gaps: bool) -> "Array":
         """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
@@ -290,17 +274,12 @@ class ColumnLayout:
         if not self.one_hot:
             return as_numbers(batch.select(list(self.read)), gaps=gaps)
         plain = as_numbers(batch.select(list(self.plain)), gaps=gaps)
-        matrix = np.empty((batch.num_rows, len(self.names)))
-        column, number = 0, 0
+        numbers = dict(zip(self.plain, plain.T, strict=True))
+        columns: list[Array] = []
         for name in self.read:
-            if name in self.one_hot:
-                levels = one_hot_columns(batch.column(name), name, self.one_hot[name])
-                matrix[:, column : column + len(levels)] = np.column_stack(levels)
-                column += len(levels)
-            else:
-                matrix[:, column] = plain[:, number]
-                column, number = column + 1, number + 1
-        return matrix
+            levels = self.one_hot.get(name)
+            columns += [numbers[name]] if levels is None else one_hot_columns(batch.column(name), name, levels)
+        return np.column_stack(columns)
 
 
 @final
@@ -309,7 +288,7 @@ class ColumnChoice:
     """What a caller says of the columns of a table.
 
     `columns` and `drop` are names or patterns; an entry that is no name may be several of them with commas between. With
-    `literal` they are names as they stand, from a model or a study. `passthrough` is read beside the rows, for whoever may see
+    `literal` they are names as they stand, from a model or a study. `passthrough` is read next to the rows, for those who may see
     them.
     """
 
@@ -326,12 +305,27 @@ class ColumnChoice:
         params = validate_params(ColumnsParams, options)
         return cls(columns=params.columns, drop=params.drop or (), one_hot=params.one_hot or {}, person=person)
 
+    @classmethod
+    def named(
+        cls,
+        columns: Sequence[str] | None,
+        drop: Sequence[str],
+        one_hot: Mapping[str, Sequence[str]] | None,
+        *,
+        person: str | None,
+        passthrough: Sequence[str] = (),
+        literal: bool = False,
+    ) -> "ColumnChoice":
+        """From sequences of any kind, with the levels of text as text."""
+        levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
+        wanted = None if columns is None else tuple(columns)
+        beside = {"person": person, "passthrough": tuple(passthrough), "literal": literal}
+        return cls(columns=wanted, drop=tuple(drop), one_hot=levels, **beside)  # type: ignore[arg-type]
+
     @property
     def empty(self) -> bool:
         """Whether nothing was said of columns."""
-        return (
-            self.columns is None and not self.drop and not self.one_hot and self.person is None and not self.passthrough
-        )
+        return replace(self, literal=False) == ColumnChoice()
 
     def without(self, names: Sequence[str]) -> "ColumnChoice":
         """The same, with these columns left out."""
@@ -382,7 +376,8 @@ class ColumnChoice:
             )
         if kinds is not None:
             require_kinds(kinds, [name for name in read if name not in self.one_hot])
-        made = tuple(_named(read, self.one_hot))
+        levels = {name: [f"{name}_{level}" for level in every] for name, every in self.one_hot.items()}
+        made = tuple(made_name for name in read for made_name in levels.get(name, [name]))
         # A level may make a name that another column has already, such as sex_f.
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not chosen[name] and looks_like_id(name))
@@ -417,16 +412,11 @@ class ColumnChoice:
         yield from matches
 
 
-def _named(read: Sequence[str], one_hot: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for name in read:
-        yield from (f"{name}_{level}" for level in one_hot[name]) if name in one_hot else (name,)
-
-
 def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> "list[Array]":
     """One column of 0 and 1, (n,), for each level. A value that is missing or not listed is 0 in all of them.
 
-    Every row has at most a single 1, because levels differ. So a row's part here has norm 0 or 1, however many levels there are.
-    An error for a value that is not listed would tell that somebody has it.
+    Every row has at most a single 1, because levels differ, and its part here has norm 0 or 1, however many levels there are.
+    An error for a value that is not listed would tell that a row has it.
 
     >>> import pyarrow as pa
     >>> [column.tolist() for column in one_hot_columns(pa.array(["f", None, "x", "m"]), "sex", ("f", "m"))]
@@ -447,30 +437,24 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> "list[Arra
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = _kind(values.type)
-    # Levels are given as text, so truth values become the words true and false.
-    if kind == "truth value":
-        values, kind = values.cast(pa.string()), "text"
-    # All missing: a column of no type.
-    values = values.cast(pa.string()) if kind == "nothing" else values
     require(
-        kind in ("text", "number", "nothing"),
+        # Levels are given as text, so truth values become the words true and false. Where all are missing there is no type.
+        kind in ("text", "number", "truth value", "nothing"),
         f"column {name!r} cannot be turned into 0 and 1: it is of the kind {kind}. Text, categories and numbers can",
     )
-    wanted: list[Any] = [_level_as_number(name, level) for level in levels] if kind == "number" else list(levels)
+    wanted: list[Any] = list(levels)
+    for index, level in enumerate(levels) if kind == "number" else ():
+        try:
+            wanted[index] = float(level)
+        except ValueError:
+            raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
     # As numbers, 1 and 1.0 are one level, and a row would get two ones.
     require(
         len(set(wanted)) == len(wanted), f"column {name!r} has numbers, and two of its public levels are the same one"
     )
-    values = values.cast(pa.float64(), safe=False) if kind == "number" else values.cast(pa.string())
+    values = as_doubles(values) if kind == "number" else values.cast(pa.string())
     equal = (pc.fill_null(pc.equal(values, pa.scalar(level)), False) for level in wanted)
     return [np.asarray(pc.cast(mask, pa.int8()), dtype=np.float64) for mask in equal]
-
-
-def _level_as_number(name: str, level: str) -> float:
-    try:
-        return float(level)
-    except ValueError:
-        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
 
 
 def as_numbers(piece: Any, *, gaps: bool = False) -> "Array":
@@ -483,24 +467,17 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> "Array":
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
             # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
-            plain = plain.cast(pa.float64(), safe=False)
+            plain = as_doubles(plain)
         start = 0
         for chunk in [plain] if isinstance(plain, pa.Array) else plain.chunks:
-            out[start : start + len(chunk), index] = _as_array(chunk)
+            number = pa.types.is_integer(chunk.type) or pa.types.is_floating(chunk.type)
+            # `to_numpy` imports pandas if it is installed. That takes longer than reading a table of a million entries.
+            plainly = number and not chunk.null_count
+            values = np.from_dlpack(chunk) if plainly else chunk.to_numpy(zero_copy_only=False)
+            out[start : start + len(chunk), index] = values
             start += len(chunk)
     require_entries(out, piece.schema.names, gaps=gaps)
     return out
-
-
-def _as_array(chunk: Any) -> Any:
-    """An Arrow array of numbers as one of numpy."""
-    import numpy as np
-    import pyarrow as pa
-
-    if chunk.null_count or not (pa.types.is_integer(chunk.type) or pa.types.is_floating(chunk.type)):
-        return chunk.to_numpy(zero_copy_only=False)
-    # Not `to_numpy`, which imports pandas if it is installed. That takes longer than reading a table of a million entries.
-    return np.from_dlpack(chunk)
 
 
 def require_entries(values: "Array", names: Sequence[Any], *, gaps: bool) -> None:

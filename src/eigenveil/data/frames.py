@@ -109,7 +109,8 @@ def tensor_in_memory(X: Any) -> Any:
     )
     # Gradients play no part in a fit.
     values = X.detach()
-    if values.dtype not in _numpy_has(torch):
+    names = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64"
+    if values.dtype not in [getattr(torch, name, None) for name in names.split()]:
         # bfloat16 and floats of 8 bits: numpy has none, and float32 holds each of their numbers.
         values = values.to(torch.float32)
     if values.layout == torch.strided:
@@ -129,11 +130,6 @@ def tensor_in_memory(X: Any) -> Any:
     else:
         indices, starts, kind = values.row_indices(), values.ccol_indices(), sp.csc_array
     return sp.csr_array(kind((values.values().numpy(), indices.numpy(), starts.numpy()), shape=shape))
-
-
-def _numpy_has(torch: Any) -> frozenset[Any]:
-    names = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64"
-    return frozenset(getattr(torch, name) for name in names.split() if hasattr(torch, name))
 
 
 def in_memory(X: Any) -> Any:
@@ -247,6 +243,7 @@ class ArrowRows:
     """
 
     unweighted: ClassVar = True
+    sparse: ClassVar = False
     table: Any
     gaps: bool = False
 
@@ -255,16 +252,9 @@ class ArrowRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return int(self.table.num_rows), int(self.table.num_columns)
 
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
     def blocks(self, size: int) -> Iterator[Block]:
-        """Arrays of `size` rows."""
         try:
             for start in range(0, self.table.num_rows, size):
                 yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
@@ -309,10 +299,7 @@ def as_rows(data: Any, *, gaps: bool = False) -> Rows:
         return SparseRows(sp.csr_array(data))
     if isinstance(data, np.ndarray):
         return DenseRows(data)
-    require(
-        isinstance(data, Rows),
-        f"rows must be an array, a sparse matrix or a table, got {type(data).__name__}",
-    )
+    require(isinstance(data, Rows), f"rows must be an array, a sparse matrix or a table, got {type(data).__name__}")
     rows: Rows = data
     return rows
 
@@ -320,7 +307,7 @@ def as_rows(data: Any, *, gaps: bool = False) -> Rows:
 def person_ids(table: Any, person: str) -> Any:
     """The people in column `person` of an Arrow-like or pandas table as whole numbers from 0, (n,), one per row.
 
-    Identifiers that name nobody are refused, as in `eigenveil.data.people.identifiers`.
+    Identifiers that name no one are refused, as in `eigenveil.data.people.identifiers`.
 
     >>> import pyarrow as pa
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
@@ -362,7 +349,7 @@ def _people(table: Any, person: str) -> tuple[Any, Any]:
             whole = whole.dictionary_decode()
         if isinstance(whole, pa.ExtensionArray):
             whole = whole.storage
-        # Nulls get the same error as any identifier that names nobody.
+        # Nulls get the same error as any identifier that names no one.
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)

@@ -36,15 +36,12 @@ __all__ = ["FingerprintWork", "KnownColumns", "fingerprints", "require_places", 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownColumns:
-    """The `dim` columns that a fit has analysed, and their `names`, None if its table had none.
+    """The columns that a fit has analysed."""
 
-    Those of text were made by `one_hot`, the public levels of each. With `gaps`, entries may be missing.
-    """
-
-    dim: int
-    names: tuple[str, ...] | None = None
-    one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    gaps: bool = False
+    dim: int  # How many.
+    names: tuple[str, ...] | None = None  # None if its table had none.
+    one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # The public levels of those made of text.
+    gaps: bool = False  # Entries may be missing.
 
     def laid_out(
         self,
@@ -97,8 +94,7 @@ class KnownColumns:
         """Checked rows of a table, an array, a sparse matrix or `Rows`, with these columns: at most `size` at a time."""
         rows = self._rows(X, source)
         require(
-            rows.shape[1] == self.dim,
-            f"{source} must have {self.dim} columns, as the model does, got {rows.shape[1]}",
+            rows.shape[1] == self.dim, f"{source} must have {self.dim} columns, as the model does, got {rows.shape[1]}"
         )
         for block in rows.blocks(size):
             self._require_entries(block.values)
@@ -111,11 +107,9 @@ class KnownColumns:
         )
         # What is lazy is collected after its columns are known.
         X = in_memory(self.matched(X if is_lazy(X) else in_memory(X), source="the table"))
-        if isinstance(X, np.ndarray) or is_arrow_like(X) or not isinstance(X, Rows):
-            # Gaps are looked for below, in every kind of rows alike.
-            return as_rows(X if is_arrow_like(X) or is_sparse(X) else _as_array(X, source), gaps=True)
-        rows: Rows = X
-        return rows
+        plain = isinstance(X, np.ndarray) or not (is_arrow_like(X) or is_sparse(X) or isinstance(X, Rows))
+        # Gaps are looked for below, in every kind of rows alike.
+        return as_rows(_as_array(X, source) if plain else X, gaps=True)
 
     def _require_entries(self, values: Any) -> None:
         """Refuse infinite entries, and missing ones unless there may be gaps, and name the columns that have any."""
@@ -173,9 +167,7 @@ def _as_array(X: Any, source: str) -> Any:
 
 # Rows and columns by which a table is known again under another name, and the fewest rows that can tell tables apart.
 _COMPARED_ROWS: Final = 200
-
 _COMPARED_COLUMNS: Final = 256
-
 _TELLING_ROWS: Final = 16
 
 
@@ -186,17 +178,20 @@ def fingerprints(rows: Rows) -> tuple[bytes, ...]:
     columns, or by person. One of these in common is then enough to recognise it.
     """
     digests = total_of(rows, FingerprintWork())
-    return tuple(dict.fromkeys([_as_one(digests.whole), _as_one(digests.numbers), *digests.columns]))
+    # A table in one piece, as it is in memory, has its own digest. Several pieces have one of theirs.
+    pieces = (digests.whole, digests.numbers)
+    joined = [each[0] if len(each) == 1 else hashlib.sha256(b"".join(each)).digest() for each in pieces]
+    return tuple(dict.fromkeys([*joined, *digests.columns]))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TableMarks:
-    """Digests of pieces of a table, one after the other: of all that counts, and of the numbers alone; and of first columns."""
+    """Digests of pieces of a table, one after the other."""
 
-    whole: tuple[bytes, ...]
-    numbers: tuple[bytes, ...]
-    columns: tuple[bytes, ...]
+    whole: tuple[bytes, ...]  # Of all that counts.
+    numbers: tuple[bytes, ...]  # Of the numbers alone.
+    columns: tuple[bytes, ...]  # Of single columns of the first rows.
 
 
 @final
@@ -205,7 +200,7 @@ class FingerprintWork:
     """Digests of a table, worked out where its rows are. No row comes back; the digests are as private as the rows."""
 
     def of(self, rows: Rows) -> TableMarks:
-        """Those of rows that are here."""
+        """The digests of rows that are here."""
         # The shape goes in first: the same numbers in rows of another length are another table.
         shape = repr(rows.shape).encode()
         state, numbers, first = hashlib.sha256(shape), hashlib.sha256(shape), np.empty((0, rows.shape[1]))
@@ -221,7 +216,7 @@ class FingerprintWork:
         return TableMarks((state.digest(),), (numbers.digest(),), tuple(_columns_of(first)))
 
     def joined(self, left: TableMarks, right: TableMarks) -> TableMarks:
-        """Those of a table whose first rows are those of `left`."""
+        """The digests of a table that begins with the rows of `left`."""
         return TableMarks(left.whole + right.whole, left.numbers + right.numbers, left.columns or right.columns)
 
 
@@ -229,11 +224,6 @@ def source_of(path: Path, sheet: str | None = None) -> str:
     """Where a table is: its path in full, and the sheet of a workbook. The same whatever rows are in it."""
     # Links are followed, so that a second name of a file does not hide it.
     return str(path.resolve()) + ("" if sheet is None else f", sheet {sheet}")
-
-
-def _as_one(digests: tuple[bytes, ...]) -> bytes:
-    """One digest for all pieces. A table in one piece, as it is in memory, has its own."""
-    return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()
 
 
 def _bytes_of(block: Block) -> Iterator[Any]:
@@ -253,14 +243,10 @@ def _bytes_of(block: Block) -> Iterator[Any]:
 
 def _columns_of(rows: Array) -> list[bytes]:
     """Digests of the columns, without their names. Those that are much alike in many tables are left out."""
-    telling = [column for column in rows.T if len(column) >= _TELLING_ROWS and _varied(column)]
-    digests = {
-        hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling
-    }
+    digests = set()
+    for column in rows.T if len(rows) >= _TELLING_ROWS else ():
+        # A value may make up no more than half of a column: flags that are mostly 0 look alike in unrelated tables.
+        if int(np.unique(column, return_counts=True)[1].max()) * 2 <= len(column):
+            digests.add(hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest())
     # Of a wide table the smallest, whichever columns a study has: two studies that share most columns share some of these.
     return sorted(digests)[:_COMPARED_COLUMNS]
-
-
-def _varied(column: Array) -> bool:
-    """Whether no value makes up more than half of a column: flags that are mostly 0 look alike in unrelated tables."""
-    return int(np.unique(column, return_counts=True)[1].max()) * 2 <= len(column)

@@ -21,6 +21,7 @@ __all__ = [
     "NO_MARKS",
     "MissingMarks",
     "NumberFormat",
+    "as_doubles",
     "could_be_names",
     "could_be_number",
     "missing_words",
@@ -89,44 +90,41 @@ class MissingMarks:
         # Arrow would forget how many rows a batch without columns has.
         if not self.texts or not batch.num_columns:
             return batch
-        arrays = [self._without(column) for column in batch.columns]
-        return type(batch).from_arrays(arrays, names=batch.schema.names)
+        return type(batch).from_arrays(list(map(self._without, batch.columns)), names=batch.schema.names)
 
     def _without(self, column: Any) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        bad = self._marked(plain)
-        return column if bad is None else pc.if_else(bad, pa.scalar(None, plain.type), plain)
-
-    def _marked(self, column: Any) -> Any:
-        """Which values of an Arrow column are marks; None for a column of another kind than numbers and text."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.types as types
 
-        kind = column.type
+        plain = column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+        kind = plain.type
         if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-            numbers = column.cast(pa.float64(), safe=False)
             dtype = kind.to_pandas_dtype() if types.is_floating(kind) else float
-            return pc.is_in(numbers, value_set=pa.array(self._as_stored(np.dtype(dtype))))
-        if types.is_string(kind) or types.is_large_string(kind):
-            return pc.fill_null(pc.match_substring_regex(column, self._pattern), False)
-        return None
+            bad = pc.is_in(as_doubles(plain), value_set=pa.array(self._as_stored(np.dtype(dtype))))
+        elif types.is_string(kind) or types.is_large_string(kind):
+            bad = pc.fill_null(pc.match_substring_regex(plain, self._pattern), False)
+        else:
+            return column
+        return pc.if_else(bad, pa.scalar(None, kind), plain)
 
     @cached_property
     def _pattern(self) -> str:
         """The words, and whole numbers with any number of zeros behind a point, for columns of text."""
-        whole = (str(int(number)) for number in self.numbers if number.is_integer())
-        patterns = [*(_quoted(word) for word in self.texts), *(f"{number}(?:\\.0*)?" for number in whole)]
-        return f"^[ \t]*(?:{'|'.join(patterns)})[ \t]*$"
+        # `re.escape` writes what RE2 does not read.
+        words = ["".join(x if x.isalnum() else f"\\x{{{ord(x):x}}}" for x in word) for word in self.texts]
+        words += [f"{int(number)}(?:\\.0*)?" for number in self.numbers if number.is_integer()]
+        return f"^[ \t]*(?:{'|'.join(words)})[ \t]*$"
 
 
-def _quoted(word: str) -> str:
-    # `re.escape` writes what RE2 does not read.
-    return "".join(f"\\x{{{ord(letter):x}}}" if not letter.isalnum() else letter for letter in word)
+def as_doubles(column: Any) -> Any:
+    """An Arrow column of numbers as float64. Too large ones become infinite."""
+    import pyarrow as pa
+
+    # Arrow computes the digits of a decimal over a power of ten, which turns 0.7 into 0.7000000000000001. Their text does not.
+    exact = column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
+    return exact.cast(pa.float64(), safe=False)
 
 
 NO_MARKS: Final = MissingMarks()
@@ -149,7 +147,7 @@ class NumberFormat:
     @property
     def is_usual(self) -> bool:
         """Whether numbers are written as in Python."""
-        return self.decimal == "." and self.thousands is None and not self.missing
+        return self == NumberFormat()
 
     @cached_property
     def gaps(self) -> tuple[str, ...]:

@@ -1,17 +1,18 @@
 """Identifiers: which person a row belongs to. They are checked in one place, for every kind of table.
 
-Rows that share an identifier count as one person, and the guarantee protects that person. So it is only as good as the
+Rows that share an identifier count as one person, and the guarantee protects that person. It is only as good as the
 identifiers. Suppose that m rows of several people have a blank identifier, and k of them are yours. Together they count as one
 person, by the average of their rows. Let x and y be the averages of your rows and of the others'. If you leave, the average goes
 from (k x + (m - k) y) / m to y, and a sum moves by (k / m) |x - y|. Where most blank rows are yours that is nearly 2 B, but the
-noise covers only B. So identifiers that name nobody are refused and never grouped.
+noise covers only B. Identifiers that name no one are therefore refused and never grouped.
 """
 
 import hashlib
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, final
 
 import numpy as np
@@ -87,15 +88,12 @@ person, or leave those rows out.
     )
     # Lists and masked arrays are checked first: numpy makes one type out of several, the text "nan" out of NaN, and drops masks.
     require(not np.ma.is_masked(person), _missing(what, "person"))
-    if isinstance(person, list | tuple):
+    listed = isinstance(person, list | tuple)
+    if listed:
         require_ids(person, what=what)
         _require_one_kind(person, what)
     ids = np.asarray(person)
-    if (
-        ids.dtype.kind in "SU"
-        and isinstance(person, list | tuple)
-        and any(entry[-1:] in ("\0", b"\0") for entry in person)
-    ):
+    if ids.dtype.kind in "SU" and listed and any(entry[-1:] in ("\0", b"\0") for entry in person):
         # numpy pads with zeros, so "a" and "a\0" would become one person.
         ids = np.array(person, dtype=object)
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")
@@ -106,8 +104,11 @@ person, or leave those rows out.
     elif ids.dtype.kind in "mM":
         require(not bool(np.isnat(ids).any()), _missing(what, "person"))
     elif ids.dtype.kind not in "biu":
-        require_ids(_each(ids), what=what)
-        _require_one_kind(_each(ids), what)
+        # The entries as Python values, without a list of all of them.
+        checks: tuple[Callable[..., None], ...] = (require_ids, _require_one_kind)
+        for check in checks:
+            pieces = (ids[start : start + _AT_ONCE].tolist() for start in range(0, len(ids), _AT_ONCE))
+            check(chain.from_iterable(pieces), what=what)
     return ids
 
 
@@ -124,7 +125,7 @@ class Marks:
     what: str = "person"
 
     def parted(self, count: int) -> tuple["Marks", "Marks"]:
-        """Those of the first `count` rows, and the others."""
+        """The marks of the first `count` rows, and the others."""
         return replace(self, each=self.each[:count]), replace(self, each=self.each[count:])
 
     def __repr__(self) -> str:
@@ -156,7 +157,7 @@ def _plain(name: Any) -> tuple[str, str]:
 
 
 def require_ids(values: Iterable[Any], *, what: str, who: str = "person") -> None:
-    """Refuse `values` that name nobody, or may not name exactly one person (see `identifiers`): the one place that decides.
+    """Refuse `values` that name no one, or may not name exactly one person (see `identifiers`): the one place that decides.
 
     >>> require_ids(["ann", b"bob", -1, 0.5], what="person")
     >>> require_ids(["ann "], what='person column "patient"')
@@ -167,7 +168,7 @@ count as two people.
     """
     for value in values:
         if isinstance(value, tuple):
-            # For example a clinic and a number in it: without either of them it names nobody.
+            # For example a clinic and a number in it: without either of them it names no one.
             require(len(value) > 0, _missing(what, who))
             require_ids(value, what=what, who=who)
             continue
@@ -204,12 +205,6 @@ def _is_nothing(value: Any) -> bool:
     except (TypeError, ValueError):
         # pandas' NA does not say whether it equals itself.
         return True
-
-
-def _each(ids: Any) -> Iterator[Any]:
-    """The entries of an array as Python values, without a list of all of them."""
-    for start in range(0, len(ids), _AT_ONCE):
-        yield from ids[start : start + _AT_ONCE].tolist()
 
 
 def _require_one_kind(values: Iterable[Any], what: str) -> None:

@@ -29,6 +29,7 @@ from eigenveil.linalg import Array
 
 __all__ = [
     "FILL_PUBLICLY",
+    "ArrayRows",
     "CheckedRows",
     "DenseRows",
     "NamedRows",
@@ -37,6 +38,7 @@ __all__ = [
     "Symmetric",
     "WatchedRows",
     "WeightedRows",
+    "WrappedRows",
     "by_person",
     "counts_people",
     "person_weights",
@@ -49,45 +51,68 @@ FILL_PUBLICLY = (
     "Give a fit a rule for missing values, such as {missing=counts}. Or fill them with numbers that were fixed "
     "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
-
 # A symmetric matrix may differ from its transpose by the first number times its largest entry. No entry may exceed the second.
 _ROUNDING, _LARGEST = 1e-6, 1e150
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class DenseRows:
-    """Rows in a two-dimensional array, or a memory map of one. Blocks are views: nothing is copied.
+class ArrayRows:
+    """Rows in an array or a matrix, each of which counts as one."""
 
-    >>> [len(block) for block in DenseRows(np.zeros((5, 2))).blocks(2)]
-    [2, 2, 1]
-    """
-
+    __slots__ = ()
     unweighted: ClassVar = True
     values: Any
-
-    def __post_init__(self) -> None:
-        require(self.values.ndim == 2, f"rows must have two dimensions, got shape {self.values.shape}")
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return int(self.values.shape[0]), int(self.values.shape[1])
 
+
+class WrappedRows:
+    """What is done to blocks of `inner` rows. The core believes what classes of our own say of them (`core.rows.lengths`)."""
+
+    __slots__ = ()
+    wraps_rows: ClassVar = True
+    inner: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.inner.shape
+
     @property
     def sparse(self) -> bool:
-        """Never."""
-        return False
+        """Whether the inner rows are."""
+        return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Views of `size` rows."""
+        """The blocks of the inner rows."""
+        return self.inner.blocks(size)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseRows(ArrayRows):
+    """Rows in a two-dimensional array, or a memory map of one. Blocks are views: nothing is copied.
+
+    >>> [len(block) for block in DenseRows(np.zeros((5, 2))).blocks(2)]
+    [2, 2, 1]
+    """
+
+    sparse: ClassVar = False
+    values: Any
+
+    def __post_init__(self) -> None:
+        require(self.values.ndim == 2, f"rows must have two dimensions, got shape {self.values.shape}")
+
+    def blocks(self, size: int) -> Iterator[Block]:
         for start in range(0, len(self.values), size):
             yield Block(self.values[start : start + size])
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseRows:
+class SparseRows(ArrayRows):
     """Rows in a scipy sparse matrix in CSR form. They stay sparse throughout.
 
     If an entry is stored in several parts, they are added up first, in a copy: clipping needs the norm of the whole row.
@@ -97,7 +122,7 @@ class SparseRows:
     (3, 3)
     """
 
-    unweighted: ClassVar = True
+    sparse: ClassVar = True
     values: Any
 
     def __post_init__(self) -> None:
@@ -106,16 +131,6 @@ class SparseRows:
             whole = self.values.copy()
             whole.sum_duplicates()
             object.__setattr__(self, "values", whole)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return int(self.values.shape[0]), int(self.values.shape[1])
-
-    @property
-    def sparse(self) -> bool:
-        """Always."""
-        return True
 
     @property
     def density(self) -> float:
@@ -149,32 +164,26 @@ def person_weights(person: Any, count: int) -> Array:
         _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
     except TypeError:
         raise ValueError("person must have identifiers of one type that can be sorted") from None
-    # A person's rows are averaged. So the sensitivities of one row hold, however many rows the person has
+    # A person's rows are averaged, and the sensitivities of one row hold, however many rows the person has
     # (docs/decisions/0004).
     return np.asarray(1.0 / counts[index].astype(np.float64))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class WeightedRows:
+class WeightedRows(WrappedRows):
     """Rows that count unequally: the rows of one person share a weight of one.
-
-    `weights`, (n,), are 1 / m for each of the m rows of a person.
 
     >>> WeightedRows.by_person(DenseRows(np.zeros((3, 1))), np.array(["ann", "bob", "ann"])).weights.tolist()
     [0.5, 1.0, 0.5]
     """
 
-    wraps_rows: ClassVar = True
     inner: Rows
     weights: Array
 
     def __post_init__(self) -> None:
         count = self.inner.shape[0]
-        require(
-            self.weights.shape == (count,),
-            f"there must be one weight per row, got shape {self.weights.shape}",
-        )
+        require(self.weights.shape == (count,), f"there must be one weight per row, got shape {self.weights.shape}")
         require_weights(self.weights)
 
     @classmethod
@@ -182,18 +191,7 @@ class WeightedRows:
         """Weights from an identifier for each row, checked by `eigenveil.data.people.identifiers`."""
         return cls(rows, person_weights(person, rows.shape[0]))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the inner rows."""
-        return self.inner.shape
-
-    @property
-    def sparse(self) -> bool:
-        """That of the inner rows."""
-        return self.inner.sparse
-
     def blocks(self, size: int) -> Iterator[Block]:
-        """The blocks of the inner rows, weighted."""
         start = 0
         for block in self.inner.blocks(size):
             # By the length that the block has, which may be less than `size`. A weight in the wrong place would raise
@@ -218,7 +216,7 @@ def counts_people(rows: Any) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class NamedRows:
+class NamedRows(WrappedRows):
     """Rows of a file with what the file said of them: the `names` of their columns, and the column of the `person`.
 
     The columns were chosen, and the rows weighted by person, when the file was read. An estimator learns the names, and takes
@@ -228,7 +226,6 @@ class NamedRows:
     (3, 2)
     """
 
-    wraps_rows: ClassVar = True
     inner: Rows
     names: tuple[str, ...] | None
     person: str | None = None
@@ -239,20 +236,6 @@ class NamedRows:
             f"there must be one name for each of the {self.inner.shape[1]} columns",
         )
         require(self.person is None or counts_people(self.inner), "rows of people must be weighted by person")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the inner rows."""
-        return self.inner.shape
-
-    @property
-    def sparse(self) -> bool:
-        """That of the inner rows."""
-        return self.inner.sparse
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """The blocks of the inner rows."""
-        return self.inner.blocks(size)
 
 
 @final
@@ -280,6 +263,7 @@ class Symmetric:
     (4, 2)
     """
 
+    sparse: ClassVar = False
     matrix: Any
     people: int = field(kw_only=True)
 
@@ -295,11 +279,6 @@ class Symmetric:
     def shape(self) -> tuple[int, int]:
         """The number of people, in place of rows, and of columns."""
         return self.people, len(self.matrix)
-
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
 
     def blocks(self, size: int) -> NoReturn:
         """Always a `ValueError`: there are no rows."""
@@ -337,7 +316,7 @@ def _symmetric(matrix: Any) -> Array:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class WatchedRows:
+class WatchedRows(WrappedRows):
     """Rows that report to `progress` how many were just read: for a progress display where the data is, never for a log.
 
     >>> counts = []
@@ -345,19 +324,8 @@ class WatchedRows:
     [2, 1]
     """
 
-    wraps_rows: ClassVar = True
     inner: Rows
     progress: Progress
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the inner rows."""
-        return self.inner.shape
-
-    @property
-    def sparse(self) -> bool:
-        """That of the inner rows."""
-        return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
         """The blocks of the inner rows."""
@@ -369,7 +337,7 @@ class WatchedRows:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class CheckedRows:
+class CheckedRows(WrappedRows):
     """Rows from a class outside this program; each block is checked to be finite real numbers when it is read.
 
     With `gaps`, entries may be missing, which is NaN. Infinite ones are refused all the same.
@@ -378,19 +346,8 @@ class CheckedRows:
     computed from entries stored in parts. Blocks with too many rows are split.
     """
 
-    wraps_rows: ClassVar = True
     inner: Rows
     gaps: bool = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the inner rows."""
-        return self.inner.shape
-
-    @property
-    def sparse(self) -> bool:
-        """That of the inner rows."""
-        return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
         """The blocks of the inner rows, or a `ValueError` at the first with anything but finite real numbers."""

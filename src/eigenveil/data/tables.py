@@ -17,7 +17,7 @@ from eigenveil.data.formats import FileParams, NamedTable, format_of, open_named
 from eigenveil.data.formats.unpacked import require_columns
 from eigenveil.data.frames import person_ids
 from eigenveil.data.number_texts import MissingMarks
-from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
+from eigenveil.data.rows import ArrayRows, DenseRows, SparseRows, WeightedRows
 from eigenveil.errors import ParameterError, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declare import validate_params
@@ -41,44 +41,32 @@ _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Table:
-    """Rows ready to be read, their column names, if there are any, and the number of columns in the file.
-
-    `passthrough` is an Arrow table of the columns that were asked for beside the rows. It is raw data.
-    """
+    """Rows ready to be read."""
 
     rows: Rows
-    columns: tuple[str, ...] | None = None
-    available: int | None = None
-    passthrough: Any = None
+    columns: tuple[str, ...] | None = None  # Their names, if there are any.
+    available: int | None = None  # The number of columns in the file.
+    passthrough: Any = None  # An Arrow table of the columns to be carried beside the rows. It is raw data.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FileRows:
-    """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory.
-
-    Missing values are refused, or NaN if `gaps` are allowed. A block has at most `max_numbers` numbers, if that is given.
-    """
+    """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory."""
 
     unweighted: ClassVar = True
+    sparse: ClassVar = False
     table: NamedTable
     layout: ColumnLayout
-    gaps: bool = False
-    max_numbers: int | None = None
+    gaps: bool = False  # Missing values are NaN. Otherwise they are refused.
+    max_numbers: int | None = None  # Of a block.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, from the file's own metadata."""
         assert self.table.count is not None
         return self.table.count, len(self.layout.names)
 
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
     def blocks(self, size: int) -> Iterator[Block]:
-        """Arrays of at most `size` rows."""
         texts = tuple(self.layout.one_hot)
         if self.max_numbers is not None:
             size = min(size, max(1, self.max_numbers // len(self.layout.names)))
@@ -93,46 +81,29 @@ class HeldRows:
     """Rows of a file or pipe that were read into memory, in pieces as they came."""
 
     unweighted: ClassVar = True
+    sparse: ClassVar = False
     pieces: tuple[Array, ...]
     dim: int
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return sum(map(len, self.pieces)), self.dim
 
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
     def blocks(self, size: int) -> Iterator[Block]:
-        """Views of at most `size` rows."""
         for piece in self.pieces:
             yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MarkedRows:
+class MarkedRows(ArrayRows):
     """Rows in an array or a memory map, with NaN where a number stands for a missing value."""
 
-    unweighted: ClassVar = True
+    sparse: ClassVar = False
     values: Any
     missing: MissingMarks
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return int(self.values.shape[0]), int(self.values.shape[1])
-
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
     def blocks(self, size: int) -> Iterator[Block]:
-        """Arrays of `size` rows, copied where a value is missing."""
         for start in range(0, len(self.values), size):
             yield Block(self.missing.without(np.asarray(self.values[start : start + size])))
 
@@ -175,7 +146,7 @@ def read_table(
 
     The number of columns of svmlight text is `features`, because the file does not say. Without it, the largest index in the file
     decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
-    has an empty first column, which changes no component. A guess from the rows would let one row shift everybody's columns.
+    has an empty first column, which changes no component. A guess from the rows would let one row shift all columns.
     """
     params = validate_params(FileParams, FileParams(**how))
     piped = not isinstance(source, str | Path)
@@ -184,17 +155,8 @@ def read_table(
         require_readable(path)
     format_ = format_of(path, params, piped=piped)
     if format_.has_names or piped:
-        levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
-        wanted = None if columns is None else tuple(columns)
-        choice = ColumnChoice(
-            columns=wanted,
-            drop=tuple(drop),
-            one_hot=levels,
-            person=person,
-            passthrough=tuple(passthrough),
-            literal=literal,
-        )
-        return read_named(open_named(source, params), choice, gaps=gaps)
+        names = ColumnChoice.named(columns, drop, one_hot, person=person, passthrough=passthrough, literal=literal)
+        return read_named(open_named(source, params), names, gaps=gaps)
     require_options(path, params, format_)
     column_options = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
     for name, value in column_options.items():
@@ -206,7 +168,7 @@ def read_table(
     assert format_.rows is not None
     rows = format_.rows(path, params)
     if rows.sparse and params.features is None:
-        advice = "Leave out those that nobody has, or fit the matrix in Python"
+        advice = "Leave out those without an entry, or fit the matrix in Python"
         if "features" in format_.options:
             advice = "If that is right, say so with {features}"
         require_columns(path, rows.shape[1], advice=advice)
@@ -251,7 +213,8 @@ def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str], *, gaps
 
     pieces, others = [], []
     with named_in_full(table, layout.plain, gaps=gaps):
-        for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
+        size = max(64, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
+        for batch in table.batches(layout.plain, layout.as_text, size):
             pieces.append(layout.numbers(batch, gaps=gaps))
             if aside:
                 extra = batch.select(list(aside))
@@ -267,13 +230,8 @@ def beside(table: NamedTable, names: Sequence[str]) -> Any:
     return pa.Table.from_batches(table.batches((), names, _AT_ONCE)) if names else None
 
 
-def _size(columns: int) -> int:
-    return max(64, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, columns)))
-
-
 # Rows at a time; fewer where rows are wide.
 _BATCH: Final = 4096
-
 _BATCH_NUMBERS: Final = 1 << 20
 
 
@@ -315,11 +273,7 @@ def open_source(
     if not piped:
         require_readable(Path(source))
     if piped or format_of(Path(source), params).has_names:
-        levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
-        wanted = None if columns is None else tuple(columns)
-        return follow_named(
-            open_named(source, params), ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person)
-        )
+        return follow_named(open_named(source, params), ColumnChoice.named(columns, drop, one_hot, person=person))
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
     return Source((block.values for block in table.rows.blocks(size)), table.columns, table.rows.shape[0])
@@ -333,17 +287,15 @@ def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
 
 def _followed(table: NamedTable, layout: ColumnLayout) -> Iterator[Any]:
     """The analysed columns, batch by batch. Errors open with the file or the stream."""
+    import pyarrow as pa
+
     with named_in_full(table, layout.plain, gaps=True):
         for batch in table.batches(layout.plain, layout.as_text, _batch(len(layout.read))):
             rows = layout.numbers(batch, gaps=True)
-            yield rows if layout.person is None else _with_person(rows, layout, batch)
-
-
-def _with_person(rows: Array, layout: ColumnLayout, batch: Any) -> Any:
-    import pyarrow as pa
-
-    arrays = [pa.array(column) for column in rows.T]
-    return pa.table([*arrays, batch.column(layout.person)], names=[*layout.names, layout.person])
+            if layout.person is not None:
+                columns = [*map(pa.array, rows.T), batch.column(layout.person)]
+                rows = pa.table(columns, names=[*layout.names, layout.person])
+            yield rows
 
 
 def _batch(columns: int) -> int:

@@ -58,13 +58,10 @@ __all__ = [
 # Up to this many columns the whole noise matrix is drawn, as in a fit. Beyond, `leading_under_noise` draws only the
 # products it needs.
 ALL_PAIRS: Final = 320
-
 # Up to here rows are dense in memory; zeros cost less than the bookkeeping of a sparse matrix.
 _FEW_COLUMNS: Final = 64
-
 # The width of a Lanczos block: this many times the rank, or this much wider if that is more. And the most blocks.
 _WIDER, _BEYOND, BLOCKS = 2, 8, 16
-
 # Blocks are added until the captured share changes by no more than this.
 _STILL: Final = 5e-4
 
@@ -124,22 +121,18 @@ def rows_of(scene: Scene) -> tuple[Rows, float]:
     Each row stands for many people, so its norm exceeds one. Sensitivities grow with the square of the radius, so a
     noise of multiplier / radius^2 equals that of rows in the unit ball.
     """
-    longest = math.sqrt(float(scene.gram[0]))
-    if scene.shift is not None:
-        longest = max(longest, float(np.linalg.norm(scene.shift)))
-    return _table_of(np.sqrt(scene.gram), scene.shift), max(1.0, longest * (1 + 1e-9))
-
-
-def _table_of(axes: Array, shift: Array | None) -> Rows:
-    """The rows with these lengths along the axes, (d,), and the shift as one more row. Both forms have the same numbers."""
+    axes, shift = np.sqrt(scene.gram), scene.shift
+    longest = max(float(axes[0]), 0.0 if shift is None else float(np.linalg.norm(shift)))
+    radius = max(1.0, longest * (1 + 1e-9))
     if len(axes) <= _FEW_COLUMNS:
         # A sparse matrix of so few columns takes longer to make than to multiply with.
         table = np.diag(axes)
-        return DenseRows(table if shift is None else np.vstack([table, shift]))
+        return DenseRows(table if shift is None else np.vstack([table, shift])), radius
     import scipy.sparse as sp
 
     sparse = sp.diags_array(axes).tocsr()
-    return SparseRows(sp.csr_array(sparse if shift is None else sp.vstack([sparse, sp.csr_array(shift[None, :])])))
+    whole = sparse if shift is None else sp.vstack([sparse, sp.csr_array(shift[None, :])])
+    return SparseRows(sp.csr_array(whole)), radius
 
 
 def leading_under_noise(
@@ -202,13 +195,10 @@ def _product(span: Array, products: Array, block: Array, scale: float, noise: No
 
 
 LocalSteps = int | Sequence[int | str]
-
 # Who may run it: a curator, sites around a hub, peers in one process, and peers over a network.
 Place = Literal["curator", "sites", "peers", "remote peers"]
-
 # The change at which a method has converged, where nothing is noisy.
 TOLERANCE: Final = 1e-8
-
 # Temporary d x w matrices at one place, beside products that are kept.
 WORKING: Final = 6
 
@@ -250,7 +240,7 @@ class MethodPlan:
 
     @property
     def exchanges(self) -> int:
-        """How many exchanges there are in all."""
+        """All exchanges."""
         return max(self.rounds, len(self.shares))
 
     @property
@@ -373,32 +363,67 @@ State = TypeVar("State")
 
 
 class ProductTask(SumTask[State, Subspace]):
-    """A task whose questions have one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it."""
+    """A task whose questions have one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it.
+
+    The first is `begin`, and there are `rounds` of them, each with its own of the `shares`. States have the next `round` and its
+    `basis`. The ledger labels a round with `name`.
+    """
 
     domain: Region
     neighbours: Neighbours
+    begin: Array
+    rank: int | None  # None for as many directions as the basis is wide.
+    shares: tuple[float, ...]
+    name: str
+
+    @property
+    def rounds(self) -> int:
+        """The most products."""
+        return len(self.shares)
+
+    def require_terms(self) -> None:
+        """Refuse a first basis that is too long, a rank beyond its width, and shares that are more than the budget."""
+        require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        require(
+            self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
+        )
+        require_shares(self.shares)
+
+    def ask(self, state: Any) -> Question:
+        """For the product with the next basis."""
+        return Question(state.round, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis as wide as the first."""
+        self.require_product(question, min_width=self.begin.shape[1])
+
+    def label(self, question: Question) -> str:
+        """One entry per round."""
+        return f"{self.name} {question.step + 1} of {self.rounds}"
+
+    def share(self, question: Question) -> float:
+        """This round's share."""
+        return self.shares[question.step]
 
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """The clipped Gram matrix times the basis."""
         return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
 
     def sensitivity(self, question: Question) -> float:
-        """The same as for one site, for this basis."""
         basis = question.arrays[0]
         # The largest norm that `require_contraction` accepts, so the noise covers every basis that a hub may send.
         return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """That of the basis."""
         return question.arrays[0].shape
 
-    def require_product(self, question: Question, *, steps: int, min_width: int, max_width: int) -> None:
-        """Refuse a question without one basis of `min_width` to `max_width` columns and norm at most 1 + 1e-8."""
+    def require_product(self, question: Question, *, min_width: int) -> None:
+        """Refuse a question without one basis of `min_width` columns up to the first one's, and norm at most 1 + 1e-8."""
         # The question came over the network: its shape is checked before anything is multiplied.
-        require_step(question, steps=steps, arrays=1)
+        require_step(question, steps=self.rounds, arrays=1)
         # Measured where the rows are: a longer basis would stretch a person's part beyond the noise.
         require_contraction(question.arrays[0], dim=self.domain.dim)
-        width = question.arrays[0].shape[1]
+        width, max_width = question.arrays[0].shape[1], self.begin.shape[1]
         limits = f"{max_width}" if min_width == max_width else f"{min_width} to {max_width}"
         require(min_width <= width <= max_width, f"basis must have {limits} columns, got {width}")
 
@@ -435,12 +460,16 @@ class ProductMethod(Method):
             reason=reason,
         )
 
+    def terms(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> dict[str, Any]:
+        """The fields that tasks of products share."""
+        assert start_basis is not None
+        terms = {"neighbours": context.neighbours, "begin": start_basis, "rank": context.rank}
+        return terms | {"shares": plan.shares, "tolerance": plan.tolerance}
+
     def steps(self, criteria: PlanRequest, rounds: int) -> tuple[int, ...]:
-        """Local steps of each round."""
         return (1,) * rounds
 
     def message_size(self, dim: int, plan: MethodPlan) -> int:
-        """A product."""
         return dim * plan.width
 
     def memory(self, dim: int, plan: MethodPlan) -> int:
@@ -448,11 +477,10 @@ class ProductMethod(Method):
         return WORKING * dim * plan.width
 
     def entry_noise(self, plan: MethodPlan) -> float:
-        """That of the last product."""
         return float(plan.shares[-1] ** -0.5)
 
     def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
-        """That of the last product: the result is read off it."""
+        """Of the last product: the result is read off it."""
         return block_norm(dim, plan.width) / math.sqrt(plan.shares[-1])
 
     def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
@@ -461,7 +489,6 @@ class ProductMethod(Method):
         return entry * spiked_edge(product_edge(dim, plan.width), spike=spike / entry, row=dim - plan.width / 2)
 
     def disclosure(self, width: int, *, role: str) -> str:
-        """Products."""
         return f"products of the rows with {width} directions"
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:

@@ -50,7 +50,6 @@ class CovarianceSum(SumTask[Array | None, Array]):
     neighbours: Neighbours
 
     def start(self) -> Array | None:
-        """Nothing is known yet."""
         return None
 
     def ask(self, state: Array | None) -> Question:
@@ -62,23 +61,18 @@ class CovarianceSum(SumTask[Array | None, Array]):
         require_step(question, steps=1, arrays=0)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """The clipped Gram matrix."""
         return bounded_gram(rows, domain=self.domain, neighbours=self.neighbours)
 
     def sensitivity(self, question: Question) -> float:
-        """The same as for one site."""
         return self.domain.gram_sensitivity(self.neighbours)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """All pairs of columns."""
         return (self.domain.dim, self.domain.dim)
 
     def label(self, question: Question) -> str:
-        """One entry."""
         return "covariance"
 
     def share(self, question: Question) -> float:
-        """The only round spends everything."""
         return 1.0
 
     @property
@@ -88,11 +82,9 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return True
 
     def update(self, state: Array | None, released: Array) -> Array:
-        """The released matrix is the state."""
         return released
 
     def result(self, state: Array | None) -> Array | None:
-        """The matrix, after one round."""
         return state
 
 
@@ -107,12 +99,10 @@ class Covariance(Method):
     releases_gram = True
 
     def width(self, criteria: PlanRequest) -> int:
-        """That of the answer."""
         refuse_oversample(self, criteria)
         return criteria.rank
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
-        """One sum."""
         return partial(CovarianceSum, neighbours=context.neighbours)
 
     def message_size(self, dim: int, plan: MethodPlan) -> int:
@@ -120,7 +110,6 @@ class Covariance(Method):
         return dim * (dim + 1) // 2
 
     def longest_part(self, dim: int, plan: MethodPlan) -> int:
-        """The same."""
         return self.message_size(dim, plan)
 
     def memory(self, dim: int, plan: MethodPlan) -> int:
@@ -128,7 +117,7 @@ class Covariance(Method):
         return 4 * dim * dim
 
     def entry_noise(self, plan: MethodPlan) -> float:
-        """That of an entry off the diagonal, as nearly all are."""
+        """The noise of an entry off the diagonal, as nearly all are."""
         return math.sqrt(0.5)
 
     def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
@@ -140,7 +129,6 @@ class Covariance(Method):
         return scale * spiked_edge(symmetric_edge(dim), spike=spike / scale, row=dim / 2)
 
     def disclosure(self, width: int, *, role: str) -> str:
-        """All pairs."""
         return "the sums of products of every pair of columns"
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:

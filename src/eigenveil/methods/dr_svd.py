@@ -7,12 +7,10 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.core.domain import Domain
-from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
 from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, ProductMethod, ProductTask, TaskContext
-from eigenveil.tasks.base import Question
 
 __all__ = ["METHOD", "RandomisedState", "RandomisedSvd", "randomised_width"]
 
@@ -41,7 +39,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
 
     Proof, with G = A^T A and C = Q0^T W. P and Q0 have the same span, so Y = A P and A Q0 do too. Their orthonormal basis Q has
     Q Q^T = A Q0 (Q0^T A^T A Q0)^+ Q0^T A^T = A Q0 C^+ Q0^T A^T. The paper takes the SVD of B = Q^T A. It satisfies
-    B^T B = A^T Q Q^T A = W C^+ W^T = F F^T, for C = E diag(c) E^T and F = W E c^(-1/2). So the right singular vectors of B are
+    B^T B = A^T Q Q^T A = W C^+ W^T = F F^T, for C = E diag(c) E^T and F = W E c^(-1/2). Hence the right singular vectors of B are
     the left ones of F, and the singular values are the same.
 
     The paper's r is `randomised_width`. There is no private form, because noise on so many columns would hide the signal.
@@ -61,32 +59,14 @@ class RandomisedSvd(ProductTask[RandomisedState]):
     neighbours: Neighbours
     begin: Array
     rank: int
+    shares = (1 / _ROUNDS,) * _ROUNDS
+    name = "randomised product"
 
     def __post_init__(self) -> None:
-        require_contraction(self.begin, dim=self.domain.dim)
-        width = self.begin.shape[1]
-        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
+        self.require_terms()
 
     def start(self) -> RandomisedState:
-        """The random basis."""
         return RandomisedState(0, self.begin)
-
-    def ask(self, state: RandomisedState) -> Question:
-        """For the product with the basis."""
-        return Question(state.round, (state.basis,))
-
-    def require_question(self, question: Question) -> None:
-        """A product with a basis as wide as the first."""
-        width = self.begin.shape[1]
-        self.require_product(question, steps=_ROUNDS, min_width=width, max_width=width)
-
-    def label(self, question: Question) -> str:
-        """One entry per round."""
-        return f"randomised product {question.step + 1} of {_ROUNDS}"
-
-    def share(self, question: Question) -> float:
-        """Equal shares."""
-        return 1.0 / _ROUNDS
 
     def update(self, state: RandomisedState, released: Array) -> RandomisedState:
         """The range of the first product, then the answer from the second."""
@@ -95,12 +75,9 @@ class RandomisedSvd(ProductTask[RandomisedState]):
         return RandomisedState(_ROUNDS, state.basis, _whitened(state.basis, released, rank=self.rank))
 
     def result(self, state: RandomisedState) -> Subspace | None:
-        """The answer, after two rounds."""
         return state.space
 
-    def estimate(self, state: RandomisedState) -> Subspace | None:
-        """The result."""
-        return state.space
+    estimate = result
 
 
 def randomised_width(dim: int, *, rank: int) -> int:
@@ -137,15 +114,13 @@ class RandomisedTwice(ProductMethod):
     fixed_rounds, has_private_form = _ROUNDS, False
 
     def width(self, criteria: PlanRequest) -> int:
-        """That of FedPower Alg. 6."""
+        """As in FedPower Alg. 6."""
         return criteria.wider(randomised_width(criteria.dim, rank=criteria.rank) - criteria.rank)
 
     def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
-        """As for all methods with a fixed number of rounds."""
         return Method.plan(self, criteria, reason)
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
-        """Two products."""
         assert start_basis is not None
         return partial(RandomisedSvd, neighbours=context.neighbours, begin=start_basis, rank=context.rank)
 

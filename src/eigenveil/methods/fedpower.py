@@ -36,7 +36,6 @@ from eigenveil.tasks.base import Question, Task, on_grid, require_array, require
 __all__ = ["METHOD", "Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
 
 Align = Literal["procrustes", "sign", "none"]
-
 # Two orthonormal bases are never further apart than 2 in spectral norm.
 _FARTHEST = 2 + 1e-6
 
@@ -83,7 +82,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     depend on the rows. It never protects a whole person. It exists for comparison.
 
     Noise at the hub covers one local step per round (or the published form). After several local steps, no useful bound is known
-    on what a site sends. So a hub whose mechanism adds noise is refused.
+    on what a site sends, and a hub whose mechanism adds noise is refused.
 
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols.party import run_pooled
@@ -111,8 +110,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
         require(
-            len(self.steps) > 0 and min(self.steps) >= 1,
-            f"every round needs at least one local step, got {self.steps}",
+            len(self.steps) > 0 and min(self.steps) >= 1, f"every round needs at least one local step, got {self.steps}"
         )
         require(
             len(self.shares) == len(self.steps), f"{len(self.steps)} rounds need as many shares, got {len(self.shares)}"
@@ -122,11 +120,9 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
 
     def start(self) -> LocalState:
-        """The given basis."""
         return LocalState(round=0, basis=self.begin)
 
     def ask(self, state: LocalState) -> Question:
-        """For local steps from the basis."""
         return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
@@ -264,7 +260,7 @@ def constant_steps(steps: int, rounds: int) -> tuple[int, ...]:
     >>> constant_steps(4, 3)
     (4, 4, 4)
     """
-    _require_schedule(steps, rounds)
+    require(min(steps, rounds) >= 1, f"steps and rounds must be at least 1, got {steps} and {rounds}")
     return (steps,) * rounds
 
 
@@ -274,14 +270,9 @@ def decaying_steps(steps: int, rounds: int) -> tuple[int, ...]:
     >>> decaying_steps(4, 6)
     (4, 3, 2, 1, 1, 1)
     """
-    _require_schedule(steps, rounds)
+    require(min(steps, rounds) >= 1, f"steps and rounds must be at least 1, got {steps} and {rounds}")
     # Single steps at the end remove the error that local steps leave where sites differ.
     return tuple(max(steps - round_, 1) for round_ in range(rounds))
-
-
-def _require_schedule(steps: int, rounds: int) -> None:
-    require(steps >= 1, f"steps must be at least 1, got {steps}")
-    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
 
 
 def _orth(product: Array) -> Array:
@@ -289,14 +280,10 @@ def _orth(product: Array) -> Array:
     return align_signs(orthonormal(product), product)
 
 
-def _as_it_is(basis: Array, target: Array) -> Array:
-    return basis
-
-
 _ALIGNED: dict[Align, Callable[[Array, Array], Array]] = {
     "procrustes": align_procrustes,
     "sign": align_signs,
-    "none": _as_it_is,
+    "none": lambda basis, target: basis,
 }
 
 
@@ -322,19 +309,8 @@ class FedPower(ProductMethod):
         return tuple(steps + [steps[-1]] * (rounds - len(steps)))
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
-        """Rounds of local steps."""
-        assert start_basis is not None
-        return partial(
-            LocalPower,
-            neighbours=context.neighbours,
-            begin=start_basis,
-            steps=plan.steps,
-            shares=plan.shares,
-            rank=context.rank,
-            align=context.align,
-            tolerance=plan.tolerance,
-            published=context.published,
-        )
+        terms = self.terms(plan, start_basis, context)
+        return partial(LocalPower, steps=plan.steps, align=context.align, published=context.published, **terms)
 
     def last_share(self, plan: MethodPlan) -> float:
         """Every local step is a release with its own part of the round's share (decision 9)."""
@@ -346,7 +322,7 @@ class FedPower(ProductMethod):
         return entry * spiked_edge(singular_edge(dim, width), spike=spike / entry, row=(dim + width) / 2)
 
     def disclosure(self, width: int, *, role: str) -> str:
-        """Products, after steps that nobody sees."""
+        """Products, after steps that no other party sees."""
         return f"products of the rows with {width} directions (after steps on these rows alone)"
 
 

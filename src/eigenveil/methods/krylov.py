@@ -16,7 +16,6 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.core.domain import Region
-from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
@@ -32,7 +31,6 @@ from eigenveil.methods.base import (
     Scene,
     TaskContext,
     found_in,
-    require_shares,
     ritz,
 )
 from eigenveil.tasks.base import Question
@@ -105,42 +103,25 @@ class KrylovSum(ProductTask[KrylovState]):
     rank: int
     tolerance: float = 0.0
     shares: tuple[float, ...] = ()
+    name = "krylov product"
 
     def __post_init__(self) -> None:
-        require_contraction(self.begin, dim=self.domain.dim)
-        width = self.begin.shape[1]
-        # H = Q^T G Q and its Ritz values mean something only for an orthonormal Q.
-        gap = float(np.abs(self.begin.T @ self.begin - np.eye(width)).max())
-        require(gap < _ORTHONORMAL, f"begin must be orthonormal, but begin.T @ begin is {gap:.1e} off the identity")
-        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
         require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
+        if not self.shares:
+            object.__setattr__(self, "shares", (1.0 / self.rounds,) * self.rounds)
+        self.require_terms()
+        require(len(self.shares) == self.rounds, f"{self.rounds} rounds need as many shares, got {len(self.shares)}")
+        # H = Q^T G Q and its Ritz values mean something only for an orthonormal Q.
+        gap = float(np.abs(self.begin.T @ self.begin - np.eye(self.begin.shape[1])).max())
+        require(gap < _ORTHONORMAL, f"begin must be orthonormal, but begin.T @ begin is {gap:.1e} off the identity")
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
-        if self.shares:
-            require(
-                len(self.shares) == self.rounds, f"{self.rounds} rounds need as many shares, got {len(self.shares)}"
-            )
-            require_shares(self.shares)
 
     def start(self) -> KrylovState:
-        """Nothing multiplied yet."""
         return self._starting(self.begin)
-
-    def ask(self, state: KrylovState) -> Question:
-        """For the product with the next block."""
-        return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
         """A product with a basis no wider than the first: dependent directions are dropped."""
-        width = self.begin.shape[1]
-        self.require_product(question, steps=self.rounds, min_width=1, max_width=width)
-
-    def label(self, question: Question) -> str:
-        """One entry per round."""
-        return f"krylov product {question.step + 1} of {self.rounds}"
-
-    def share(self, question: Question) -> float:
-        """This round's share."""
-        return self.shares[question.step] if self.shares else 1.0 / self.rounds
+        self.require_product(question, min_width=1)
 
     def update(self, state: KrylovState, released: Array) -> KrylovState:
         """One block step: H grows by Q^T Y, the part of Y outside the span becomes the next block, Ritz vectors are updated."""
@@ -169,7 +150,8 @@ class KrylovSum(ProductTask[KrylovState]):
             basis=basis,
             values=values,
             residual=residual,
-            space=_data_scale(span, values, rotation, rank=self.rank),
+            # In data scale. Noise or rounding may have made a value negative, and then it is zero.
+            space=Subspace(signed(span @ rotation[:, : self.rank]), np.sqrt(np.maximum(values[: self.rank], 0.0))),
             in_vain=state.in_vain + 1 if stuck else 0,
         )
 
@@ -184,26 +166,24 @@ class KrylovSum(ProductTask[KrylovState]):
 
     def converged(self, state: KrylovState) -> bool:
         """Whether the answer is within the tolerance, or as good as rounding allows where values tie."""
-        if state.space is None:
-            return False
-        if state.basis.shape[1] == 0:
-            return True
-        # There is no next value yet, and so no gap to compare the residual with.
-        if len(state.values) == self.rank:
-            return state.residual <= _ROUNDING * float(state.values[0])
-        gap = float(state.values[self.rank - 1] - state.values[self.rank])
-        if tie_at(state.values, rank=self.rank):
+        if state.space is None or state.basis.shape[1] == 0:
+            return state.space is not None
+        if (gap := self._gap(state)) is None:
             return state.residual <= _ROUNDING * float(state.values[0])
         return state.residual <= max(self.tolerance, TOLD_APART) * gap
+
+    def _gap(self, state: KrylovState) -> float | None:
+        """How far the value at the rank is above the next; None where there is no next one yet, or both tie."""
+        if len(state.values) == self.rank or tie_at(state.values, rank=self.rank):
+            return None
+        return float(state.values[self.rank - 1] - state.values[self.rank])
 
     def has_converged(self, state: KrylovState) -> bool | None:
         """Whether it has converged, and rounding of the largest value does not hide the difference."""
         if not self.converged(state):
             return False
-        if len(state.values) == self.rank or tie_at(state.values, rank=self.rank):
-            return True
-        gap = float(state.values[self.rank - 1] - state.values[self.rank])
-        return _HIDDEN * float(state.values[0]) <= max(self.tolerance, _GOOD) * gap
+        gap = self._gap(state)
+        return gap is None or _HIDDEN * float(state.values[0]) <= max(self.tolerance, _GOOD) * gap
 
     def tied(self, state: KrylovState) -> bool | None:
         """Whether eigenvalues tie at the rank, so that the answer, though found, is not unique.
@@ -262,11 +242,6 @@ def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array
     return frame, link
 
 
-def _data_scale(span: Array, values: Array, rotation: Array, *, rank: int) -> Subspace:
-    """The leading Ritz vectors, with the roots of their values; zero where noise or rounding made a value negative."""
-    return Subspace(signed(span @ rotation[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))
-
-
 # Directions of the stacked bases smaller than this, relatively, repeat others. We compute their squares, which keep half of the
 # digits.
 _REPEATED = 1e-4
@@ -284,6 +259,11 @@ class KeptState:
     basis: Array
     space: Subspace | None = None
     done: bool = False
+
+    @property
+    def round(self) -> int:
+        """The products so far."""
+        return len(self.bases)
 
 
 @final
@@ -326,41 +306,35 @@ class KeptProducts(ProductTask[KeptState]):
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
         require(self.reports or self.tolerance == 0, "tolerance needs an estimate after every round: pass reports=True")
-        require_contraction(self.begin, dim=self.domain.dim)
-        width = self.begin.shape[1]
-        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
-        require_shares(self.shares)
+        self.require_terms()
 
     def start(self) -> KeptState:
-        """The given basis."""
         return KeptState(bases=(), products=(), basis=self._capped(self.begin))
-
-    def ask(self, state: KeptState) -> Question:
-        """For the product with the next basis."""
-        return Question(len(state.bases), (state.basis,))
-
-    def require_question(self, question: Question) -> None:
-        """A product with a basis as wide as the first."""
-        width = self.begin.shape[1]
-        self.require_product(question, steps=len(self.shares), min_width=width, max_width=width)
-
-    def label(self, question: Question) -> str:
-        """One entry per round."""
-        return f"{self.name} {question.step + 1} of {len(self.shares)}"
-
-    def share(self, question: Question) -> float:
-        """This round's share."""
-        return self.shares[question.step]
 
     def update(self, state: KeptState, released: Array) -> KeptState:
         """One more product, the estimate from all of them, and the next basis."""
         bases, products = (*state.bases, state.basis), (*state.products, released)
         done, space = len(bases) == len(self.shares), None
         if done or self.reports:
-            space = ritz_of_all(bases, products, self._precisions(bases), rank=self.rank)
+            # One over the variance of the noise on each product, up to a factor: public numbers.
+            precisions = self.shares[: len(bases)]
+            # Without a bound all sensitivities are infinite, and their ratios would be NaN.
+            if not math.isinf(self.domain.radius):
+                scales = [self.sensitivity(Question(at, (basis,))) for at, basis in enumerate(bases)]
+                precisions = tuple(
+                    share * (scales[0] / scale) ** 2 for share, scale in zip(precisions, scales, strict=True)
+                )
+            space = ritz_of_all(bases, products, precisions, rank=self.rank)
         if self.tolerance > 0 and state.space is not None and space is not None:
             done = done or bool(sines(state.space.basis, space.basis)[0] <= self.tolerance)
-        following = state.basis if done else self._capped(self._improved(state.basis, released))
+        following = state.basis
+        if not done and math.isinf(self.longest):
+            # The leading directions of the last product, as many as the block is wide.
+            following = orthonormal(ritz(following, released, rank=self.begin.shape[1]).basis)
+        elif not done:
+            # A capped basis is not orthonormal, which `ritz` assumes. The general fit does not need that.
+            following = ritz_of_all((following,), (released,), (1.0,), rank=self.begin.shape[1]).basis
+            following = self._capped(following)
         return KeptState(bases=bases, products=products, basis=following, space=space, done=done)
 
     def result(self, state: KeptState) -> Subspace | None:
@@ -375,14 +349,6 @@ class KeptProducts(ProductTask[KeptState]):
         """The estimate from the products so far."""
         return state.space
 
-    def _improved(self, basis: Array, product: Array) -> Array:
-        """The leading directions of the last product, as many as the block is wide."""
-        width = self.begin.shape[1]
-        if math.isinf(self.longest):
-            return orthonormal(ritz(basis, product, rank=width).basis)
-        # A capped basis is not orthonormal, which `ritz` assumes. The general fit does not need that.
-        return ritz_of_all((basis,), (product,), (1.0,), rank=width).basis
-
     def _capped(self, basis: Array) -> Array:
         """A basis with no row of norm above `longest`. A diagonal matrix of factors up to one stretches nothing."""
         if math.isinf(self.longest):
@@ -391,14 +357,6 @@ class KeptProducts(ProductTask[KeptState]):
         # A row of zeros gives infinity here, and the minimum with one leaves that row as it is.
         with np.errstate(divide="ignore"):
             return np.asarray(basis * np.minimum(1.0, self.longest / norms)[:, None])
-
-    def _precisions(self, bases: tuple[Array, ...]) -> tuple[float, ...]:
-        """One over the variance of the noise on each product, up to a factor: public numbers."""
-        # Without a bound all sensitivities are infinite, and their ratios would be NaN.
-        if math.isinf(self.domain.radius):
-            return self.shares[: len(bases)]
-        scales = [self.sensitivity(Question(at, (basis,))) for at, basis in enumerate(bases)]
-        return tuple(share * (scales[0] / scale) ** 2 for share, scale in zip(self.shares, scales, strict=False))
 
 
 def ritz_of_all(
@@ -415,7 +373,7 @@ def ritz_of_all(
     The ridge c is the variance of the noise on the first product over the variance of an entry of G. Both come from released
     numbers: X^T Y - Y^T X is pure noise, and ||Y||^2 is the signal's square plus the noise's. A few eigenvalues may be far larger
     than the last one requested. Their square would make the ridge so small that noise in rarely multiplied directions exceeds
-    that last one. So an entry is assumed no larger than if all eigenvalues were as large as the last.
+    that last one. An entry is therefore assumed no larger than if all eigenvalues were as large as the last.
     """
     relative = np.asarray(shares) / shares[0]
     noise, signal = _variances(bases, products, relative, rank)
@@ -499,21 +457,8 @@ class Krylov(ProductMethod):
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         """Kept products under noise, a Krylov space without."""
-        assert start_basis is not None
-        near, shares, stop = context.neighbours, plan.shares, plan.tolerance
-        if context.private:
-            return partial(
-                KeptProducts, neighbours=near, begin=start_basis, shares=shares, rank=context.rank, tolerance=stop
-            )
-        return partial(
-            KrylovSum,
-            neighbours=near,
-            begin=start_basis,
-            rounds=plan.rounds,
-            rank=context.rank,
-            tolerance=stop,
-            shares=shares,
-        )
+        terms = self.terms(plan, start_basis, context)
+        return partial(KeptProducts, **terms) if context.private else partial(KrylovSum, rounds=plan.rounds, **terms)
 
     def memory(self, dim: int, plan: MethodPlan) -> int:
         """A few products, and all bases with their products."""
@@ -521,10 +466,9 @@ class Krylov(ProductMethod):
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
         """The real task. Only its last result matters, so intermediate ones are not computed."""
-        basis = self.start_basis(scene.dim, plan, scene.seed)
-        assert basis is not None
-        task = partial(KeptProducts, neighbours=scene.neighbours, begin=basis, shares=plan.shares, rank=scene.rank)
-        return found_in(scene, partial(task, tolerance=plan.tolerance, reports=False))
+        context = TaskContext(neighbours=scene.neighbours, rank=scene.rank, private=True)
+        terms = self.terms(plan, self.start_basis(scene.dim, plan, scene.seed), context)
+        return found_in(scene, partial(KeptProducts, reports=False, **terms))
 
 
 METHOD: Final = Krylov()

@@ -11,12 +11,9 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.core.domain import Region
-from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
-from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed, sines
-from eigenveil.methods.base import Components, MethodPlan, ProductMethod, ProductTask, TaskContext, require_shares, ritz
-from eigenveil.tasks.base import Question
+from eigenveil.methods.base import Components, MethodPlan, ProductMethod, ProductTask, TaskContext, ritz
 
 __all__ = ["METHOD", "PowerIteration", "PowerState"]
 
@@ -61,36 +58,14 @@ class PowerIteration(ProductTask[PowerState]):
     shares: tuple[float, ...]
     rank: int | None = None
     tolerance: float = 0.0
+    name = "power product"
 
     def __post_init__(self) -> None:
-        require_contraction(self.begin, dim=self.domain.dim)
         # Width is free in privacy: the sensitivity of a product does not depend on it (docs/decisions/0003).
-        width = self.begin.shape[1]
-        require(
-            self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
-        )
-        require_shares(self.shares)
+        self.require_terms()
 
     def start(self) -> PowerState:
-        """The given basis."""
         return PowerState(round=0, basis=self.begin)
-
-    def ask(self, state: PowerState) -> Question:
-        """For the product with the basis."""
-        return Question(state.round, (state.basis,))
-
-    def require_question(self, question: Question) -> None:
-        """A product with a basis as wide as the first."""
-        width = self.begin.shape[1]
-        self.require_product(question, steps=len(self.shares), min_width=width, max_width=width)
-
-    def label(self, question: Question) -> str:
-        """One entry per round."""
-        return f"power product {question.step + 1} of {len(self.shares)}"
-
-    def share(self, question: Question) -> float:
-        """This round's share."""
-        return self.shares[question.step]
 
     def update(self, state: PowerState, released: Array) -> PowerState:
         """The next basis; after the last round the basis is kept together with its product."""
@@ -105,12 +80,9 @@ class PowerIteration(ProductTask[PowerState]):
         before, after = self.estimate(state), self.estimate(following)
         assert after is not None
         moved = None if before is None else float(sines(before.basis, after.basis)[0])
-        still = moved is not None and moved <= self.tolerance
-        return (
-            PowerState(round=round_, basis=state.basis, product=released, done=True, movement=moved)
-            if last or still
-            else following
-        )
+        if not last and (moved is None or moved > self.tolerance):
+            return following
+        return PowerState(round=round_, basis=state.basis, product=released, done=True, movement=moved)
 
     def result(self, state: PowerState) -> Subspace | None:
         """The `rank` leading directions after the last round; without a rank, as many as the block is wide."""
@@ -144,16 +116,7 @@ class Power(ProductMethod):
     takes_samples = True
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
-        """One product per share."""
-        assert start_basis is not None
-        return partial(
-            PowerIteration,
-            neighbours=context.neighbours,
-            begin=start_basis,
-            shares=plan.shares,
-            rank=context.rank,
-            tolerance=plan.tolerance,
-        )
+        return partial(PowerIteration, **self.terms(plan, start_basis, context))
 
 
 METHOD: Final = Power()

@@ -7,7 +7,7 @@ directions are projected out, because the published deflation divides by a priva
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
 
@@ -94,13 +94,13 @@ class Segments(SumTask[SegmentsState, Subspace]):
     Write V for the directions found, P = I - V V^T, and x_j for rows in their ball of radius B. At the start
     q_j = clip(N(0, deviation^2), +-clip). The peer with the row draws it from its own `noise`, as a whole number of public steps.
     After that, with the released z of the round before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v.
-    Directions already found are projected out of z after its release (P z), and not out of the rows. So z is an exact sum of
+    Directions already found are projected out of z after its release (P z), and not out of the rows. Thus z is an exact sum of
     whole numbers, and P is applied to public numbers. Dividing by the norm of P z replaces the paper's fixed alpha: z is public,
     so its norm is too, and a guess would only let scores drift. Scores after the start need no clipping, as
-    |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the left singular vector. It sends them to nobody.
+    |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the left singular vector. It never sends them.
 
     Sensitivity. P is a contraction wherever ||V||_2^2 <= 2, since its eigenvalues are 1 - s^2 for the singular values s of V.
-    So a product moves by at most ||C P v|| <= ||C||_F ||v||, where C is one person's change of the Gram matrix
+    A product moves by at most ||C P v|| <= ||C||_F ||v||, where C is one person's change of the Gram matrix
     (`gram_times_sensitivity`). At the start, the scores of all other people have the same law in both tables and are independent
     of everything else: give them the same values in both. Then the sum moves by what the one person adds. For their m rows, of
     weight 1/m each, || sum (1/m) x q || <= B clip. Replacing a person moves it by at most 2 B clip. Given the others' scores, the
@@ -161,7 +161,6 @@ class Segments(SumTask[SegmentsState, Subspace]):
         )
 
     def start(self) -> SegmentsState:
-        """Nothing found."""
         nothing = np.zeros((self.domain.dim, 0))
         return SegmentsState(step=0, basis=nothing, values=np.zeros(0), current=nothing)
 
@@ -186,13 +185,9 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The sum over these rows, (d, 1): of rows times hidden scores at a start, and of rows times their scores after it."""
         basis, current = question.arrays
-        if current.shape[1] == 0:
-            return Bounded(self._started(rows)[:, None], self.sensitivity(question))
-        # Public vectors are projected and never the rows: a deflated row as published can leave its ball.
-        return bounded_gram_times(rows, basis=_off(current, basis), domain=self.domain, neighbours=self.neighbours)
-
-    def _started(self, rows: Rows) -> Array:
-        """sum_j x_j q_j, (d,), over these rows, with scores that are drawn here and not kept."""
+        if current.shape[1] > 0:
+            # Public vectors are projected and never the rows: a deflated row as published can leave its ball.
+            return bounded_gram_times(rows, basis=_off(current, basis), domain=self.domain, neighbours=self.neighbours)
         require(
             not isinstance(rows, Symmetric),
             "a Symmetric has no rows, so it cannot take part in a hidden start; pass rows instead",
@@ -200,8 +195,9 @@ class Segments(SumTask[SegmentsState, Subspace]):
         unit = self.domain.unit
         summed = _FloatStart(self.domain) if unit is None else _WholeStart(self.domain, unit, sparse=rows.sparse)
         for block in rows.blocks(block_size(rows)):
+            # Scores are drawn here and not kept.
             summed.take(block, self._scores(len(block)))
-        return summed.value() * self._score_unit
+        return Bounded((summed.value() * self._score_unit)[:, None], self.sensitivity(question))
 
     @property
     def _score_unit(self) -> float:
@@ -212,11 +208,9 @@ class Segments(SumTask[SegmentsState, Subspace]):
         """Hidden scores, (count,), in whole numbers, clipped."""
         # Rounded down, so that no score exceeds the clip that the sensitivity is computed from.
         max_score = math.floor(self.clip / self._score_unit)
-        return np.clip(self._drawn(count), -max_score, max_score)
-
-    def _drawn(self, count: int) -> NDArray[np.int64]:
         # With a deviation that far beyond the clip, every score is plus or minus the clip anyway.
-        return RoundedGaussian(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
+        drawn = RoundedGaussian(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
+        return np.clip(drawn, -max_score, max_score)
 
     def sensitivity(self, question: Question) -> float:
         """B clip or 2 B clip at a start, and that of one product after it."""
@@ -226,7 +220,6 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return self.domain.gram_times_sensitivity(self.neighbours, basis=current, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """One column."""
         return self.domain.dim, 1
 
     def label(self, question: Question) -> str:
@@ -241,19 +234,11 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def update(self, state: SegmentsState, released: Array) -> SegmentsState:
         """The direction of the released sum is multiplied next; after its last round it counts as found."""
         component, round_ = divmod(state.step, self.rounds)
-        basis, values, step = state.basis, state.values, state.step + 1
+        basis, step = state.basis, state.step + 1
         if round_ == 0:
             # No product is known yet to compare with, so only an exact zero counts as nothing.
             direction = _direction(released, basis, min_norm=0.0)
-            return SegmentsState(
-                step=step,
-                basis=basis,
-                values=values,
-                current=direction,
-                value=0.0,
-                largest=state.largest,
-                movement=state.movement,
-            )
+            return replace(state, step=step, current=direction, value=0.0)
         largest = max(state.largest, _norm(_off(released, basis)))
         direction = _direction(released, basis, min_norm=_NOTHING_LEFT * largest)
         # v^T G v for the direction that was multiplied; noise can make it negative.
@@ -261,22 +246,13 @@ class Segments(SumTask[SegmentsState, Subspace]):
         moved = _norm(_off(direction, state.current))
         still = self.tolerance > 0 and moved <= self.tolerance
         if round_ < self.rounds - 1 and not still:
-            return SegmentsState(
-                step=step,
-                basis=basis,
-                values=values,
-                current=direction,
-                value=value,
-                largest=largest,
-                movement=state.movement,
-            )
+            return replace(state, step=step, current=direction, value=value, largest=largest)
         return SegmentsState(
             # Skips the rounds that were not needed: a step always has the same component and the same share.
             step=(component + 1) * self.rounds,
             basis=np.hstack([basis, direction]),
-            values=np.append(values, value),
+            values=np.append(state.values, value),
             current=np.zeros((self.domain.dim, 0)),
-            value=0.0,
             largest=largest,
             movement=max(moved, state.movement or 0.0),
         )
@@ -415,7 +391,6 @@ class SegmentsMethod(Method):
     fixed_rounds, finds_one_by_one = None, True
 
     def width(self, criteria: PlanRequest) -> int:
-        """One column."""
         refuse_oversample(self, criteria)
         return 1
 
@@ -438,7 +413,9 @@ class SegmentsMethod(Method):
             products = _MOST_PRODUCTS if budget is None else _products(criteria.eigenvalues, criteria.rank, budget)
         # Without a budget shares carry no noise, and the first of hundreds of growing shares would underflow to nothing.
         growth = 1.0 if budget is None else ProductMethod.growth
-        shares = _shares(criteria.eigenvalues[: criteria.rank], products, growth=growth)
+        within = np.array([_START, *((1 - _START) * np.array(geometric_shares(products, growth=growth)))])
+        raw = np.outer(_across(criteria.eigenvalues[: criteria.rank]), within).ravel()
+        shares = tuple((raw / raw.sum()).tolist())
         usual = TOLERANCE if budget is None else 0.0
         return MethodPlan(
             method=self.name,
@@ -452,7 +429,7 @@ class SegmentsMethod(Method):
         )
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
-        """The task of one peer, whose hidden scores nobody else knows."""
+        """The task of one peer, whose hidden scores no other peer knows."""
         assert context.hidden is not None
         deviation = 1.0 / math.sqrt(plan.people)
         return partial(
@@ -472,7 +449,6 @@ class SegmentsMethod(Method):
         return min(plan.shares[plan.rounds - 1 :: plan.rounds])
 
     def message_size(self, dim: int, plan: MethodPlan) -> int:
-        """One column."""
         return dim
 
     def longest_part(self, dim: int, plan: MethodPlan) -> int:
@@ -484,11 +460,9 @@ class SegmentsMethod(Method):
         return WORKING * dim * (_rank(plan) + 1)
 
     def entry_noise(self, plan: MethodPlan) -> float:
-        """That of the last product."""
         return float(self.last_share(plan) ** -0.5)
 
     def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
-        """That of one column."""
         return block_norm(dim, 1) / math.sqrt(self.last_share(plan))
 
     def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
@@ -504,7 +478,7 @@ class SegmentsMethod(Method):
         """The directions, (d, k), that peers would find one after another.
 
         A start is z = sum_j x_j q_j with hidden scores q_j of many people. It is normal, with covariance (variance of a
-        score) times the Gram matrix. The d rows here give the same law if their scores are normal and not clipped. So the
+        score) times the Gram matrix. The d rows here give the same law if their scores are normal and not clipped. The
         clip is multiplied by the radius that these rows of larger norm need, which puts it out of reach. The noise at a
         start is then clip * radius * multiplier / radius^2 with a clip of radius times the true one: that of rows in the
         unit ball.
@@ -539,7 +513,7 @@ def _products(values: Array, rank: int, budget: Budget) -> int:
     """Two more products than it takes to bring a random start down to the noise.
 
     Each product halves the error under the guessed spectrum. With growing shares the last product gets much the same
-    share however many there are. So extra products cost little, while too few cost much if the eigenvalues are closer
+    share however many there are. Extra products cost little, while too few cost much if the eigenvalues are closer
     together than guessed.
     """
     share = (1 - 1 / ProductMethod.growth) * float(_across(values[:rank])[-1])
@@ -551,12 +525,6 @@ def _across(values: Array) -> Array:
     """Each component's share of the budget, (rank,)."""
     across: Array = values**-0.5 / (values**-0.5).sum()
     return across
-
-
-def _shares(values: Array, products: int, *, growth: float) -> tuple[float, ...]:
-    within = np.array([_START, *((1 - _START) * np.array(geometric_shares(products, growth=growth)))])
-    shares = np.outer(_across(values), within).ravel()
-    return tuple((shares / shares.sum()).tolist())
 
 
 def _reason(criteria: PlanRequest, products: int, share: float) -> str:

@@ -41,7 +41,6 @@ from eigenveil.tasks.base import Question, Task, require_array, require_step
 __all__ = ["METHODS", "SiteSpace", "SiteSpaces", "SpacesKind"]
 
 SpacesKind = Literal["merge", "uda", "wda"]
-
 # In data scale, relative to the largest value: below this, a direction of a Gram matrix is rounding.
 # Eigenvalues are good to about 1e-13 of the largest, and values are their roots.
 _NOTHING = 3e-7
@@ -104,10 +103,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
             self.kind == "merge" or self.sent == self.rank,
             f"{self.kind} needs a width equal to the rank, {self.rank}, got {self.width}",
         )
-        require(
-            not self.normalise or self.kind == "wda",
-            f"normalise is for wda only, got {self.kind}",
-        )
+        require(not self.normalise or self.kind == "wda", f"normalise is for wda only, got {self.kind}")
 
     @property
     def sent(self) -> int:
@@ -115,7 +111,6 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return self.rank if self.width is None else self.width
 
     def start(self) -> Subspace | None:
-        """Nothing is known yet."""
         return None
 
     def ask(self, state: Subspace | None) -> Question:
@@ -141,7 +136,6 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return (SiteSpace(space, max(people, 1.0)),)
 
     def combine(self, left: tuple[SiteSpace, ...], right: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
-        """Side by side."""
         return left + right
 
     def condense(self, part: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
@@ -158,22 +152,24 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         if self.kind == "merge":
             merged = _merged(spaces, rank=self.rank)
         else:
-            averaged = [self._in_average(sent) for sent in total]
+            # `_merged` adds squares of values, and a Gram matrix over its number of people has values over the root of that.
+            weights = (
+                np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
+                for sent in total
+            )
+            averaged = [Subspace(space.basis, values) for space, values in zip(spaces, weights, strict=True)]
             merged = _as_in_sum(_merged(averaged, rank=self.rank), spaces)
-        return _filled_up(merged, rank=self.rank)
-
-    def _in_average(self, sent: SiteSpace) -> Subspace:
-        # `_merged` adds squares of values. So a Gram matrix over its number of people has values over the root of that.
-        values = np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
-        return Subspace(sent.space.basis, values)
+        if merged.rank == self.rank:
+            return merged
+        # Fewer than `rank` directions were found, so these axes leave enough directions outside their span.
+        axes = np.eye(merged.dim)[:, : min(merged.dim, 2 * self.rank)]
+        others = complement(axes, merged.basis)[:, : self.rank - merged.rank]
+        return Subspace(np.hstack([merged.basis, others]), np.append(merged.values, np.zeros(others.shape[1])))
 
     def result(self, state: Subspace | None) -> Subspace | None:
-        """The answer, after one round."""
         return state
 
-    def estimate(self, state: Subspace | None) -> Subspace | None:
-        """The result."""
-        return state
+    estimate = result
 
     def arrays(self, part: tuple[SiteSpace, ...]) -> tuple[Array, ...]:
         """A basis, (d, j), values, (j,), and the divisor, (1,), for each."""
@@ -223,16 +219,6 @@ def _as_in_sum(merged: Subspace, spaces: Sequence[Subspace]) -> Subspace:
     return Subspace(signed(merged.basis @ rotation), np.sqrt(np.maximum(values, 0.0)))
 
 
-def _filled_up(space: Subspace, *, rank: int) -> Subspace:
-    """`rank` directions: where fewer were found, others of zero weight fill the rest."""
-    if space.rank >= rank:
-        return space
-    # Fewer than `rank` directions were found, so these axes leave enough directions outside their span.
-    axes = np.eye(space.dim)[:, : min(space.dim, 2 * rank)]
-    others = complement(axes, space.basis)[:, : rank - space.rank]
-    return Subspace(np.hstack([space.basis, others]), np.append(space.values, np.zeros(rank - space.rank)))
-
-
 def _weighty(space: Subspace) -> Subspace:
     """The directions of nonzero weight."""
     n_kept = int((space.values > _NOTHING * space.values[0]).sum())
@@ -257,7 +243,7 @@ class Spaces(Method):
         self.runs_in_trees = merges
 
     def width(self, criteria: PlanRequest) -> int:
-        """That of the answer; merges take more directions from each site."""
+        """The rank; merges take more directions from each site."""
         if self.kind == "merge":
             return criteria.wider(max(10, criteria.rank))
         refuse_oversample(self, criteria)
@@ -276,7 +262,6 @@ class Spaces(Method):
         )
 
     def message_size(self, dim: int, plan: MethodPlan) -> int:
-        """The directions."""
         return dim * plan.width
 
     def memory(self, dim: int, plan: MethodPlan) -> int:
@@ -284,7 +269,6 @@ class Spaces(Method):
         return 4 * dim * dim
 
     def entry_noise(self, plan: MethodPlan) -> float:
-        """That of a matrix, off its diagonal."""
         return math.sqrt(0.5)
 
     def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
@@ -296,41 +280,28 @@ class Spaces(Method):
         return scale / math.sqrt(sites) * merged_edge(dim, plan.width, parts=sites) + spike
 
     def disclosure(self, width: int, *, role: str) -> str:
-        """Directions."""
         return f"the {width} leading directions of this {role}'s own rows"
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
-        """All sites with their own noise."""
-        domain, rank = Domain(dim=scene.dim, radius=1.0), scene.rank
-        return _combined(
-            SiteSpaces(domain=domain, neighbours=scene.neighbours, kind=self.kind, rank=rank, width=plan.width),
-            scene,
-            sites,
-        )
+        """All sites with their own noise. Each sends the leading directions of its own rows, and the real task combines them."""
+        domain, kind, near = Domain(dim=scene.dim, radius=1.0), self.kind, scene.neighbours
+        task = SiteSpaces(domain=domain, neighbours=near, kind=kind, rank=scene.rank, width=plan.width)
+        shift = None if scene.shift is None else scene.shift / math.sqrt(sites)
+        parts: list[SiteSpace] = []
+        for site in range(min(sites, _SITES if scene.dim <= ALL_PAIRS else _FEW_SITES)):
+            site_scene = replace(scene, gram=scene.gram / sites, shift=shift, seed=scene.seed * _SITES + site)
+            parts.extend(_sent(task, site_scene))
+        # Beyond a few sites, noise that was drawn is reused with other signs. The law of the noise is the same for all signs of
+        # the axes. With independent signs, every product of two different axes has over the sites the mean and the variance of
+        # independent noise.
+        rng, spaces = np.random.default_rng(scene.seed), [part.space for part in parts]
+        for site in range(len(parts), sites):
+            signs, drawn = rng.choice([-1.0, 1.0], scene.dim), spaces[site % len(spaces)]
+            parts.append(SiteSpace(Subspace(drawn.basis * signs[:, None], drawn.values)))
+        return task.advance(None, tuple(parts), Exact(because="the sites have added noise")).basis
 
 
 METHODS: Final = tuple(map(Spaces, get_args(SpacesKind)))
-
-
-def _combined(task: SiteSpaces, scene: Scene, sites: int) -> Array:
-    """Each site releases the matrix of its own rows and sends its leading directions. The real task combines them.
-
-    Beyond a few sites, noise that was drawn is reused with other signs. The law of the noise is the same for all
-    signs of the axes. With independent signs, every product of two different axes has over the sites the mean and the
-    variance of independent noise.
-    """
-    rng = np.random.default_rng(scene.seed)
-    shift = None if scene.shift is None else scene.shift / math.sqrt(sites)
-    parts: list[SiteSpace] = []
-    for site in range(min(sites, _SITES if scene.dim <= ALL_PAIRS else _FEW_SITES)):
-        site_scene = replace(scene, gram=scene.gram / sites, shift=shift, seed=scene.seed * _SITES + site)
-        parts.extend(_sent(task, site_scene))
-    spaces = [part.space for part in parts]
-    for site in range(len(parts), sites):
-        signs = rng.choice([-1.0, 1.0], scene.dim)
-        drawn = spaces[site % len(spaces)]
-        parts.append(SiteSpace(Subspace(drawn.basis * signs[:, None], drawn.values)))
-    return task.advance(None, tuple(parts), Exact(because="the sites have added noise")).basis
 
 
 def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
@@ -338,11 +309,6 @@ def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
         rows = Symmetric(matrix_of(scene), people=1)
         return task.work(task.ask(None), rows, gaussian(scene.multiplier, Noise.seeded(scene.seed)))
     values, vectors = leading_under_noise(
-        scene.gram,
-        scene.shift,
-        scale=scene.scale,
-        rank=task.sent,
-        noise=Noise.seeded(scene.seed),
-        blocks=_BLOCKS,
+        scene.gram, scene.shift, scale=scene.scale, rank=task.sent, noise=Noise.seeded(scene.seed), blocks=_BLOCKS
     )
     return (SiteSpace(Subspace(vectors, np.sqrt(np.maximum(values, 0.0)))),)

@@ -18,7 +18,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.data.engines.gpu.fused import Mover
-    from eigenveil.data.engines.gpu.rows import Blocks
+    from eigenveil.data.engines.gpu.rows import DeviceRows
 
 __all__ = [
     "FloatProductsWork",
@@ -179,7 +179,7 @@ class FloatSumWork(RowSum[Array]):
     def of(self, rows: Rows) -> Array:
         return added_up(rows, lambda: _FloatSum(self.region)).total
 
-    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
+    def on_device(self, rows: "DeviceRows", mover: "Mover") -> Array:
         from eigenveil.data.engines.gpu.rows import float_total
 
         parts = _clipped_there(rows, mover, squared=False)
@@ -258,7 +258,7 @@ class FloatGramWork(RowSum[Array]):
         max_rows = min(size, rows.shape[0])
         return added_up(rows, lambda: _FloatDenseGram(self.region, max_rows), dim=self.region.dim).total
 
-    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
+    def on_device(self, rows: "DeviceRows", mover: "Mover") -> Array:
         from eigenveil.data.engines.gpu.rows import float_total
 
         parts = _clipped_there(rows, mover, squared=True)
@@ -348,7 +348,7 @@ class FloatProductsWork(RowSum[Array]):
             total -= np.outer(center, drag)
         return total
 
-    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
+    def on_device(self, rows: "DeviceRows", mover: "Mover") -> Array:
         from eigenveil.data.engines.gpu.rows import float_total
 
         basis = mover.put(self.basis)
@@ -356,7 +356,7 @@ class FloatProductsWork(RowSum[Array]):
         return float_total((part.T @ (part @ basis) for part in parts), self.basis.shape)
 
 
-def _clipped_there(rows: "Blocks", mover: "Mover", *, squared: bool) -> Iterator[Any]:
+def _clipped_there(rows: "DeviceRows", mover: "Mover", *, squared: bool) -> Iterator[Any]:
     """The clipped rows of each block on a device."""
     from eigenveil.data.engines.gpu.fused import on_host
 

@@ -20,24 +20,21 @@ from eigenveil.trackers.base import (
     require_exact,
     require_rows,
 )
-from eigenveil.trackers.products import GramState, GramTracker
-from eigenveil.trackers.sketch import BlockState, BlockTracker
-from eigenveil.trackers.slices import SlicedState, SlicedTracker
+from eigenveil.trackers.products import GramTracker
+from eigenveil.trackers.sketch import BlockTracker
+from eigenveil.trackers.slices import SlicedTracker
 from eigenveil.trackers.sums import EnergyBounds, Sums, SumTerms
-from eigenveil.trackers.tree import TreeState, TreeTracker
+from eigenveil.trackers.tree import TreeTracker
 
 __all__ = [
     "NOTHING_ASKED",
     "PUBLISH",
     "TRACKERS",
-    "BlockState",
     "BlockTracker",
     "EnergyBounds",
-    "GramState",
     "GramTracker",
     "Sketch",
     "SketchTracker",
-    "SlicedState",
     "SlicedTracker",
     "StreamRequest",
     "SumTerms",
@@ -45,7 +42,6 @@ __all__ = [
     "Tracker",
     "TrackerKind",
     "TrackerTerms",
-    "TreeState",
     "TreeTracker",
     "merge_sketches",
     "published_as",

@@ -9,7 +9,7 @@ files and reports ask. They find it in the registry of `trackers` and compare no
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar, final
 
 from numpy.typing import NDArray
@@ -19,11 +19,12 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.tasks.levels import Change
+from eigenveil.tasks.levels import Change, Levels
 from eigenveil.trackers.sums import SumTerms
 
 __all__ = [
     "NOTHING_ASKED",
+    "PrivateTracker",
     "SketchTracker",
     "StreamRequest",
     "Tracker",
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 State = TypeVar("State")
-
 NOTHING_ASKED: Final = Exact(because="a tracker without privacy was asked for")
 
 
@@ -111,6 +111,52 @@ class SketchTracker(Tracker[State]):
         return space.truncate(rank) if space.rank > rank else space
 
 
+class PrivateTracker(SketchTracker[State]):
+    """Releases sums of rows on public `terms`: with every block, unless it says otherwise. Its states count `blocks`."""
+
+    rank: int
+    terms: SumTerms
+
+    def require_columns(self, dim: int) -> None:
+        """Refuse rows of another width than the terms are for, and a rank that they do not have."""
+        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
+        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+
+    def sync(self, state: State, mechanism: Mechanism) -> State:
+        """Nothing is pending: every block was released when it came."""
+        return state
+
+    def rank_of(self, state: Any) -> int:
+        """The rank adapted from released values."""
+        return int(state.rank)
+
+    def adapted(self, state: Any) -> State:
+        """The state with the rank that the energy of its released values asks for, after one more block."""
+        after, adapt = state, self.terms.adapt
+        if adapt is not None:
+            after = replace(state, rank=adapt.adjusted(state.rank, self.sketch(state).subspace.values))
+        return after  # type: ignore[no-any-return]
+
+    def releases(self, state: Any) -> int:
+        """One with every block."""
+        return int(state.blocks)
+
+    def change(self, state: Any, shown: Subspace, *, rank: int) -> Change | None:
+        """From release to release, where the state keeps their `levels`."""
+        levels: Levels | None = getattr(state, "levels", None)
+        return None if levels is None else self.change_in(levels, shown, rank=rank, looks=self.releases(state))
+
+    def change_in(self, levels: Levels, shown: Subspace, *, rank: int, looks: int) -> Change | None:
+        """What these levels show, tested at so many `looks`."""
+        terms = self.terms
+        return levels.change(shown, rank=rank, radius=terms.domain.radius, looks=looks, centered=terms.center)
+
+    @property
+    def domain(self) -> Domain:
+        """How rows are clipped."""
+        return self.terms.domain
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
@@ -151,9 +197,8 @@ class TrackerKind:
     smaller: str  # What to do where memory is short.
     has_smaller: bool = True  # Otherwise it is refused beyond the usual memory, even if no limit was given.
     too_large: str = ""  # Why another one takes its place.
-    block_size: Callable[[int, int], int] = lambda size, dim: (
-        size
-    )  # Rows of a block, from the usual size and the columns.
+    # Rows of a block, from the usual size and the columns.
+    block_size: Callable[[int, int], int] = lambda size, dim: size
     keeps_products: bool = False  # All products of columns: a merged sketch then keeps all directions.
     title: str = ""  # In a report, in place of its name.
 

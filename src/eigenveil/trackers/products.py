@@ -10,15 +10,14 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.tasks.levels import Change, Levels
+from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.totals import lies_far
-from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
+from eigenveil.trackers.base import PrivateTracker, StreamRequest, TrackerKind, require_rows
 from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
 
 __all__ = ["KIND", "GramState", "GramTracker", "room"]
@@ -51,12 +50,12 @@ class GramState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GramTracker(SketchTracker[GramState]):
+class GramTracker(PrivateTracker[GramState]):
     """Releases the sums since the last synchronisation, with noise for a person with the largest number of rows in them.
 
     Increments are disjoint parts of the stream with public ends, so together they cost as much as one (`core.ledger`). A
     person with rows in m blocks may have all of them in one increment, whose sensitivity is m times that of one row. With
-    m_1 + m_2 + ... = m rows over several increments, the squares m_i^2 add up to at most m^2. So one charge at m rows covers all.
+    m_1 + m_2 + ... = m rows over several increments, the squares m_i^2 add up to at most m^2. One charge at m rows covers all.
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
@@ -72,9 +71,7 @@ class GramTracker(SketchTracker[GramState]):
     terms: SumTerms
 
     def start(self, dim: int) -> GramState:
-        """Nothing seen, nothing released."""
-        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
-        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+        self.require_columns(dim)
         none = Sums.none(self.terms)
         return GramState(
             center=self.terms.domain.center, held=none, public=none, fade=1.0, blocks=0, syncs=0, rank=self.rank
@@ -82,7 +79,7 @@ class GramTracker(SketchTracker[GramState]):
 
     def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
         """Add a block to the pending sums. Nothing is released."""
-        terms = self._terms(state.center)
+        terms = replace(self.terms, domain=replace(self.terms.domain, center=state.center))
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
@@ -133,31 +130,12 @@ class GramTracker(SketchTracker[GramState]):
             return Sketch.empty(self.terms.domain.dim)
         return sketch_of(state.public, state.center, rank=max_rank)
 
-    def rank_of(self, state: GramState) -> int:
-        """The rank adapted at the last release."""
-        return state.rank
-
     def noise_floor(self, state: GramState) -> float:
-        """That of the released sum."""
         return floor_of(state.public, spike=state.spike)
-
-    def change(self, state: GramState, shown: Subspace, *, rank: int) -> Change | None:
-        """From increment to increment."""
-        if state.levels is None:
-            return None
-        terms = self.terms
-        return state.levels.change(
-            shown, rank=rank, radius=terms.domain.radius, looks=state.syncs, centered=terms.center
-        )
 
     def releases(self, state: GramState) -> int:
         """One at each synchronisation."""
         return state.syncs
-
-    @property
-    def domain(self) -> Domain:
-        """That of the terms."""
-        return self.terms.domain
 
     def with_means(self, state: GramState, columns: NDArray[Any], means: Array) -> GramState:
         """Sums are around the center and these columns added nothing to them, so only the center moves."""
@@ -167,9 +145,6 @@ class GramTracker(SketchTracker[GramState]):
     def cost(self) -> int:
         """One increment."""
         return 1
-
-    def _terms(self, center: Array | None) -> SumTerms:
-        return replace(self.terms, domain=replace(self.terms.domain, center=center))
 
     def _recentered(self, center: Array | None, sums: Sums, mechanism: Mechanism) -> tuple[Array | None, Sums]:
         """Public sums around a new center, if the mean has moved far from the middle of the ball: post-processing.

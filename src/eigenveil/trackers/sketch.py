@@ -78,7 +78,6 @@ class BlockTracker(SketchTracker[BlockState]):
         require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
 
     def start(self, dim: int) -> BlockState:
-        """Nothing seen."""
         require(self.rank <= dim, f"rank must be at most the number of columns, {dim}, got {self.rank}")
         return BlockState(Sketch.empty(dim), self.rank, 0)
 
@@ -87,20 +86,16 @@ class BlockTracker(SketchTracker[BlockState]):
         return state.sketch
 
     def sync(self, state: BlockState, mechanism: Mechanism) -> BlockState:
-        """Nothing is pending."""
         require_exact(mechanism, "BlockTracker")
         return state
 
     def rank_of(self, state: BlockState) -> int:
-        """The adapted rank."""
         return state.rank
 
     def noise_floor(self, state: BlockState) -> float:
-        """No noise."""
         return 0.0
 
     def releases(self, state: BlockState) -> int:
-        """None."""
         return 0
 
     def with_means(self, state: BlockState, columns: NDArray[Any], means: Array) -> BlockState:
@@ -210,23 +205,13 @@ class _Block:
         del gram
         # Eigenvalues of a Gram matrix have half the digits in their roots, so values come from an SVD of the scores.
         basis = orthonormal(_unit(start))
-        return _rotated(basis, _svd_values(self.times(basis)))
+        _, values, rotation = np.linalg.svd(self.times(basis), full_matrices=False)
+        return Subspace(basis @ rotation.T, values)
 
 
 def _dense(product: Any) -> Array:
     whole: Array = product.toarray() if is_sparse(product) else product
     return whole
-
-
-def _svd_values(scores: Array) -> tuple[Array, Array]:
-    """Singular values, (p,), and right singular vectors, (p, p), of tall scores, (b, p)."""
-    _, values, rotation = np.linalg.svd(scores, full_matrices=False)
-    return values, rotation.T
-
-
-def _rotated(basis: Array, decomposition: tuple[Array, Array]) -> Subspace:
-    values, rotation = decomposition
-    return Subspace(basis @ rotation, values)
 
 
 def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int) -> Subspace:

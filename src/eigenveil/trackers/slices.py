@@ -12,19 +12,18 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
-from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums import bounded_sum, gram_columns
-from eigenveil.tasks.levels import Change, Levels
+from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.levels import Levels
 from eigenveil.trackers import products
-from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
-from eigenveil.trackers.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
+from eigenveil.trackers.base import PrivateTracker, StreamRequest, TrackerKind, require_rows
+from eigenveil.trackers.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of, require_finite
 
 __all__ = ["KIND", "SlicedState", "SlicedTracker"]
 
@@ -55,7 +54,7 @@ class SlicedState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SlicedTracker(SketchTracker[SlicedState]):
+class SlicedTracker(PrivateTracker[SlicedState]):
     """Directions of each block from its noisy products, `columns` of them at a time, merged with the earlier ones.
 
     One charge per block covers all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are slots
@@ -79,12 +78,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
         require(self.oversample >= 0, f"oversample must not be negative, got {self.oversample}")
 
     def start(self, dim: int) -> SlicedState:
-        """Nothing released."""
-        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
-        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
-        empty = Subspace(np.empty((dim, 0)), np.empty(0))
+        self.require_columns(dim)
         return SlicedState(
-            space=empty,
+            space=Subspace(np.empty((dim, 0)), np.empty(0)),
             energy=0.0,
             total=np.zeros(dim),
             weight=0.0,
@@ -101,9 +97,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         if rows.shape[0] == 0:
             return state
         # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
-        stored = rows.data if is_sparse(rows) else rows
-        finite = np.isfinite(stored) if terms.domain.gaps is None else ~np.isinf(stored)
-        require(bool(finite.all()), "rows must be finite, and not too large to square")
+        require_finite(rows, gaps=terms.domain.gaps is not None)
         # The sum and the products share a slot: together they are one charge of a person in this block.
         slot = Slot(series=f"{terms.series}: blocks", number=state.blocks, per_person=terms.person_blocks)
         width = min(state.rank + self.oversample, terms.domain.dim)
@@ -127,9 +121,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         noise_inflation = 1.0
         if terms.rates is not None:
             total, total_noise = terms.rates.full_sum(total), total_noise * terms.rates.sum_noise**2
-            # A slice of the rates at a time: all of them would be the matrix that does not fit.
-            rates, noise_inflation = terms.rates, 1 / terms.rates.rarest
-            parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))
+            noise_inflation, parts = 1 / terms.rates.rarest, _divided(parts, terms.rates)
         # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
         max_rank = max(width, min(2 * width, columns))
         space, energy = _leading(parts, terms.domain.dim, width, rank=max_rank)
@@ -174,16 +166,8 @@ class SlicedTracker(SketchTracker[SlicedState]):
             energy=max(energy, 0.0),
         )
 
-    def sync(self, state: SlicedState, mechanism: Mechanism) -> SlicedState:
-        """Nothing is pending."""
-        return state
-
-    def rank_of(self, state: SlicedState) -> int:
-        """The rank adapted from released values."""
-        return state.rank
-
     def noise_floor(self, state: SlicedState) -> float:
-        """That of the sum of what blocks keep of their noise, which has no negative eigenvalue (`merged_edge`)."""
+        """Of the sum of what blocks keep of their noise, which has no negative eigenvalue (`merged_edge`)."""
         if state.gram_noise == 0:
             return 0.0
         dim, fades = self.terms.domain.dim, self.terms.forget ** (2.0 * np.arange(state.blocks))
@@ -193,35 +177,17 @@ class SlicedTracker(SketchTracker[SlicedState]):
         spike = mean_spike(state.total, state.weight, noise=state.total_noise)
         return entry * merged_edge(dim, width, parts=float(fades.sum())) + spike
 
-    def change(self, state: SlicedState, shown: Subspace, *, rank: int) -> Change | None:
-        """From block to block."""
-        if state.levels is None:
-            return None
-        terms = self.terms
-        return state.levels.change(
-            shown, rank=rank, radius=terms.domain.radius, looks=state.blocks, centered=terms.center
-        )
-
-    def releases(self, state: SlicedState) -> int:
-        """One with every block."""
-        return state.blocks
-
-    @property
-    def domain(self) -> Domain:
-        """That of the terms."""
-        return self.terms.domain
-
     @property
     def cost(self) -> int:
         """One for each block a person is in."""
         return self.terms.person_blocks
 
 
-def _placed(slices: Iterator[Array]) -> Iterator[tuple[int, Array]]:
-    """Each slice with the number of its first column."""
+def _divided(slices: Iterator[Array], rates: Rates) -> Iterator[Array]:
+    """Slices of columns over their rates, a slice of these at a time: all of them would be the matrix that does not fit."""
     at = 0
     for part in slices:
-        yield at, part
+        yield part / rates.of_pairs(slice(at, at + part.shape[1]))
         at += part.shape[1]
 
 

@@ -3,7 +3,7 @@
 A private tracker only adds up rows before a release. The mean is subtracted afterwards, from released numbers. There is one
 center for the whole stream, and one offset from it that becomes more accurate the longer the stream is.
 
-Private sums are whole numbers of public units (`eigenveil.core.whole`), also while they wait, fade and are merged. So a
+Private sums are whole numbers of public units (`eigenveil.core.whole`), also while they wait, fade and are merged. A
 release does not depend on the order of rows or on unaccounted rounding. Where sums must be rounded, `Sums.apart` counts how far
 that may move neighbours apart, and it is part of the sensitivity.
 """
@@ -42,6 +42,8 @@ __all__ = [
     "has_gaps",
     "levels_of",
     "mean_spike",
+    "offset_of",
+    "require_finite",
     "sketch_of",
     "sum_of_squares",
 ]
@@ -91,15 +93,11 @@ class EnergyBounds:
 
 # The share of a release's mu^2 for the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
-
 _CACHED_ROWS = 128
-
 # Whole sums fade by multiples of 2^-20. `_times` splits them in two, so that no product has more than 63 bits.
 _FADE_BITS, _LOW_BITS = 20, 26
-
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS = 1 << 28
-
 Integers = NDArray[np.int64]
 
 
@@ -140,7 +138,7 @@ class SumTerms:
         """Sensitivity of a sum of products to a person with `rows` rows: `rows` times that of one row.
 
         Proof. Their contribution is a sum of `rows` semi-definite matrices, each of Frobenius norm at most B^2, since weights are
-        at most one. So it is semi-definite of norm at most rows B^2. The proof of `gram_sensitivity` uses nothing else.
+        at most one. Hence it is semi-definite of norm at most rows B^2. The proof of `gram_sensitivity` uses nothing else.
         """
         return rows * gram_sensitivity(self.domain.radius, self.neighbours)
 
@@ -236,7 +234,7 @@ class Sums:
 
     def _and_whole_rows(self, rows: Any, terms: SumTerms) -> "Sums":
         # Only finite numbers can be rounded to whole ones.
-        _require_finite(rows, gaps=terms.domain.gaps is not None)
+        require_finite(rows, gaps=terms.domain.gaps is not None)
         count = rows.shape[0]
         require(count <= _MOST_ROWS, f"a block of a private stream must have at most {_MOST_ROWS} rows, got {count}")
         faded = self._faded(terms.fade())
@@ -266,7 +264,7 @@ class Sums:
                 gram=gram, total=total, weight=first.weight + later.weight, apart=first.apart + later.apart, bits=bits
             )
         return Sums(
-            gram=_plus(later.gram, self.gram, fade),
+            gram=later.gram + (self.gram if fade == 1 else fade * self.gram),
             total=later.total + fade * self.total,
             weight=later.weight + fade * self.weight,
             gram_noise=later.gram_noise + fade**2 * self.gram_noise,
@@ -277,7 +275,7 @@ class Sums:
         """Whole sums times `fade`, a multiple of 2^-20, rounded down: new arrays, exactly symmetric as before.
 
         That moves neighbours apart by less than a unit in an entry, because floor(a) - floor(b) differs from a - b by less than
-        one. So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
+        one. They are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
         """
         apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
         return Sums(
@@ -369,14 +367,15 @@ def _times(array: Integers, fade: float) -> Integers:
 
 def _bits_for(rows: float, bits: int) -> int:
     """The least number of bits, from `bits` on, such that sums of `rows` rows in units of 2^bits stay below 2^62."""
-    # Coarser units and not an error: a stream that nobody synchronises must not stop when int64 is full
+    # Coarser units and not an error: a stream that is never synchronised must not stop when int64 is full
     # (docs/decisions/0007).
     while rows > _MOST_ROWS << bits:
         bits += 1
     return bits
 
 
-def _require_finite(rows: Any, *, gaps: bool) -> None:
+def require_finite(rows: Any, *, gaps: bool) -> None:
+    """Refuse a block with infinite entries, or with NaN unless `gaps` are allowed."""
     stored = rows.data if is_sparse(rows) else rows
     # With a rule for gaps NaN is a missing value, and infinity is none.
     good = np.isfinite if not gaps else lambda values: ~np.isinf(values)
@@ -390,10 +389,6 @@ def _inside(rows: Any, domain: Domain) -> Array:
         # Without bounds there is nothing to clip.
         return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
     return dense(domain, Block(rows))
-
-
-def _plus(later: Array, earlier: Array, fade: float) -> Array:
-    return later + earlier if fade == 1.0 else later + fade * earlier
 
 
 def levels_of(sums: Sums, number: int) -> Levels:

@@ -307,7 +307,7 @@ def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkey
         require_versions(client)
     # So is a worker that joined after the rows were read, before what it added up counts.
     with pytest.raises(ValueError, match="Install the same version"):
-        fitted(replace(rows, asked=frozenset()), ledger=ledger)
+        fitted(replace(rows, workers=frozenset()), ledger=ledger)
     assert ledger.charges == ()
 
 
@@ -491,7 +491,7 @@ def test_the_command_says_what_it_cannot_do(
     common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--drop", "patient", "-o", tmp_path / "m.safetensors"]
     address = client.scheduler.address
     assert "not both" in refusal("fit", folder, *common, "--dask", address, "--processes", 2)
-    assert "nothing to carry" in refusal("fit", folder, *common, "--dask", address, "--passthrough", "patient")
+    assert "no columns to copy" in refusal("fit", folder, *common, "--dask", address, "--passthrough", "patient")
     FRAME.head(50).to_csv(tmp_path / "a.csv", index=False)
     assert "Convert it to Parquet first" in refusal("fit", tmp_path / "a.csv", *common, "--processes", 2)
     monkeypatch.setattr(dask_rows, "_CONNECT", 0.5)

@@ -35,7 +35,7 @@ def stays_there(X: Any) -> bool:
 def require_local(X: Any, name: str) -> None:
     """Refuse a collection where numbers of this process are needed: `numpy.asarray` would copy all of it, silently.
 
-    >>> require_here([1, 2], "rows")
+    >>> require_local([1, 2], "rows")
     """
     engine = engine_of(X)
     if engine is not None:

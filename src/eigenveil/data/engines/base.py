@@ -39,9 +39,7 @@ class Engine:
 
 
 _Given = ParamSpec("_Given")
-
 _Made = TypeVar("_Made")
-
 # Errors that this package raises have its own words, which show no value.
 _OURS = "eigenveil"
 

@@ -9,7 +9,7 @@ from eigenveil.errors import require, require_param
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.columns import ColumnChoice, ColumnLayout
+    from eigenveil.data.columns import ColumnLayout
     from eigenveil.data.rows import NamedRows
     from eigenveil.linalg import Array
 
@@ -27,16 +27,16 @@ def _columns(X: Any) -> Sequence[Any] | None:
     return list(X.columns) if hasattr(X, "columns") else None
 
 
-def _rows(X: Any, *, gaps: bool = False, convert: Callable[[Any], Any] | None = None) -> "Rows":
+def _rows(*args: Any, **kwargs: Any) -> "Rows":
     from eigenveil.data.engines.dask_rows import array_rows
 
-    return array_rows(X, convert=convert, gaps=gaps)
+    return array_rows(*args, **kwargs)
 
 
-def _frame(X: Any, choice: "ColumnChoice", *, gaps: bool) -> "tuple[NamedRows, ColumnLayout]":
+def _frame(*args: Any, **kwargs: Any) -> "tuple[NamedRows, ColumnLayout]":
     from eigenveil.data.engines.dask_rows import frame_rows
 
-    return frame_rows(X, choice, gaps=gaps)
+    return frame_rows(*args, **kwargs)
 
 
 def _scores(X: Any, score: "Callable[[Any], Array]", *, rank: int, dim: int) -> Any:

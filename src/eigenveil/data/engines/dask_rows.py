@@ -73,21 +73,23 @@ class QuietWorkers(WorkerPlugin):
             logger.addFilter(_Quiet())
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DaskRows:
-    """Checked partitions on a cluster: the futures that hold them, what is known of each, and the workers that were asked."""
+@contextmanager
+def _words_for_the_cluster() -> Iterator[None]:
+    """An `EngineLost` where the scheduler is gone, or the client of this process was closed."""
+    try:
+        yield
+    except (distributed.client.ClosedClientError, OSError):
+        raise _lost("the cluster does not answer any more") from None
 
-    client: Any
-    futures: tuple[Any, ...]
+
+class _Partitioned:
+    """Rows in checked partitions, and what is known of each."""
+
+    __slots__ = ()
     facts: tuple[PartitionFacts, ...]
-    workers: frozenset[str]
-    counts_people: bool = False
-    gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return sum(partition.count for partition in self.facts), self.facts[0].dim
 
     @property
@@ -102,7 +104,20 @@ class DaskRows:
 
     def __repr__(self) -> str:
         # Not the number of rows, which may be private.
-        return f"DaskRows({len(self.futures)} partitions, {self.facts[0].dim} columns)"
+        return f"{type(self).__name__}({len(self.facts)} partitions, {self.facts[0].dim} columns)"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class DaskRows(_Partitioned):
+    """Checked partitions on a cluster: the futures that hold them, what is known of each, and the workers that were asked."""
+
+    client: Any
+    futures: tuple[Any, ...]
+    facts: tuple[PartitionFacts, ...]
+    workers: frozenset[str]
+    counts_people: bool = False
+    gaps: bool = False
 
     def blocks(self, size: int) -> NoReturn:
         """Always a `ValueError`: rows stay on the cluster."""
@@ -113,16 +128,9 @@ class DaskRows:
         for future in self.futures:
             yield self._answers([self._submit(there.values_of, future)])[0]
 
+    @_words_for_the_cluster()
     def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all partitions, in their order. A worker that dies costs only time."""
-        with _words_for_the_cluster():
-            sums = self._total(work, progress)
-            # A worker may have joined since the rows were read. What it added up counts only if it runs the same versions.
-            if not self.workers.issuperset(self.client.nthreads()):
-                _agreed(self.client)
-            return sums
-
-    def _total(self, work: RowSum[_Sums], progress: Progress | None) -> _Sums:
         # A task and not data that is sent out: what a lost worker had of it can be made again.
         described = self.client.submit(_same, work, pure=False)
         level = [
@@ -146,19 +154,20 @@ class DaskRows:
         sums: _Sums = self._answers(level, look)[0]
         # Some tasks may have ended after the last look.
         look()
+        # A worker may have joined since the rows were read. What it added up counts only if it runs the same versions.
+        if not self.workers.issuperset(self.client.nthreads()):
+            _agreed(self.client)
         return sums
 
+    @_words_for_the_cluster()
     def by_person(self, person: Any) -> "DaskRows":
         """Weighted by the people whom `person` names: a Dask array or series in the same partitions, or an id for each row."""
-        with _words_for_the_cluster():
-            return self._by_person(person)
-
-    def _by_person(self, person: Any) -> "DaskRows":
         if not DASK.takes(person):
             ends = np.cumsum([partition.count for partition in self.facts])
             weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
-            held = [self._submit(there.weighted_by, *each) for each in zip(self.futures, weights, strict=True)]
-            return self._of(held)
+            return self._of(
+                [self._submit(Partition.weighted, *each) for each in zip(self.futures, weights, strict=True)]
+            )
         parts = np.ravel(person.to_delayed()).tolist()
         require(len(parts) == len(self.futures), "person must be in the same partitions as the rows")
         ids = self.client.compute(parts)
@@ -186,15 +195,6 @@ class DaskRows:
         return answers_of(self.client, futures, look)
 
 
-@contextmanager
-def _words_for_the_cluster() -> Iterator[None]:
-    """An `EngineLost` where the scheduler is gone, or the client of this process was closed."""
-    try:
-        yield
-    except (distributed.client.ClosedClientError, OSError):
-        raise _lost("the cluster does not answer any more") from None
-
-
 def _same(work: Any) -> Any:
     return work
 
@@ -216,7 +216,7 @@ def answers_of(client: Any, futures: Sequence[Any], look: Callable[[], None] | N
             raise _lost("the cluster does not answer any more") from None
         alone = None if _workers(client) else alone or monotonic()
         if alone is not None and monotonic() - alone > _PATIENCE:
-            # Tasks that nobody waits for must not begin when a worker comes back.
+            # Abandoned tasks must not begin when a worker comes back.
             client.cancel(list(futures), force=True)
             raise _lost("the cluster has lost all its workers")
     for future in futures:
@@ -254,8 +254,8 @@ def _lost(what: str) -> EngineLost:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PartitionRows:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class PartitionRows(_Partitioned):
     """The partitions of a Dask collection where there is no cluster: one after the other in this process, again for each pass.
 
     Each is checked when it comes, and must have the digest of the first time. With `people`, the number of rows of each person in
@@ -274,32 +274,13 @@ class PartitionRows:
         return replace(bare, facts=tuple(there.facts_of(bare._computed(number)) for number in range(len(parts))))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return sum(partition.count for partition in self.facts), self.facts[0].dim
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the partitions are sparse."""
-        return self.facts[0].sparse
-
-    @property
-    def density(self) -> float:
-        """The share of entries that are stored."""
-        return sum(partition.stored for partition in self.facts) / max(1, self.shape[0] * self.shape[1])
-
-    @property
     def counts_people(self) -> bool:
-        """Whether rows are weighted so that a person counts once."""
         return self.people is not None
 
     @property
     def unweighted(self) -> bool:
-        """Whether every row counts as one, so that nobody need read them to count them."""
+        """Whether every row counts as one, so that they can be counted without reading them."""
         return self.people is None
-
-    def __repr__(self) -> str:
-        return f"PartitionRows({len(self.parts)} partitions, {self.facts[0].dim} columns)"
 
     def blocks(self, size: int) -> Iterator[Block]:
         """The rows of each partition, weighted if people are known."""
@@ -395,14 +376,17 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
     from dask.delayed import delayed
 
     require(len(parts) > 0, "the Dask collection has no partitions")
-    if not _is_connected():
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        # This process is the client of no cluster.
         rows = PartitionRows.of(parts, plan)
         require(len({(piece.dim, piece.sparse) for piece in rows.facts}) == 1, _ALIKE)
         return rows
     act = delayed(there.answered, pure=False, traverse=False)
     tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
+    require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
     with _words_for_the_cluster():
-        client = _client()
         workers = _agreed(client)
         futures = client.compute(tasks)
         facts = answers_of(
@@ -410,22 +394,6 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
         )
     require(len({(piece.dim, piece.sparse) for piece in facts}) == 1, _ALIKE)
     return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), workers=workers, gaps=plan.gaps)
-
-
-def _is_connected() -> bool:
-    """Whether this process is the client of a cluster."""
-    try:
-        distributed.default_client()
-    except ValueError:
-        return False
-    return True
-
-
-def _client() -> Any:
-    """The client of this process."""
-    client = distributed.default_client()
-    require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
-    return client
 
 
 def _agreed(client: Any) -> frozenset[str]:
@@ -450,12 +418,13 @@ def require_versions(client: Any) -> None:
     """Refuse a cluster whose programs differ from ours: what a worker adds up must be what we add up."""
     report = client.get_versions()
     mine = report["client"]["packages"]
-    for peer, its in [("scheduler", report["scheduler"]), *report["workers"].items()]:
+    workers = {f"worker {name}": its for name, its in report["workers"].items()}
+    for peer, its in {"scheduler": report["scheduler"], **workers}.items():
         for name in ("dask", "distributed", "numpy"):
             theirs = (its or {}).get("packages", {}).get(name)
             require(
                 theirs == mine[name],
-                f"the cluster's {_place(peer)} has {name} {theirs}, and this process has {mine[name]}. Install the same version",
+                f"the cluster's {peer} has {name} {theirs}, and this process has {mine[name]}. Install the same version",
             )
     try:
         versions = set(client.run(_version).values())
@@ -470,10 +439,6 @@ def require_versions(client: Any) -> None:
         versions == {_version()},
         f"workers have Eigenveil {', '.join(sorted(versions))}, and this process has {_version()}. Install the same version",
     )
-
-
-def _place(name: str) -> str:
-    return name if name == "scheduler" else f"worker {name}"
 
 
 def _version() -> str:

@@ -128,7 +128,6 @@ class ArrayPlan:
     gaps: bool = False
 
     def partition(self, part: Any, number: int) -> Partition:
-        """Check a chunk."""
         what = f"chunk {number}"
         is_matrix = isinstance(part, np.ndarray) or sp.issparse(part)
         require(is_matrix, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
@@ -241,13 +240,8 @@ def weighed(partition: Partition, answers: list[list[_Places]], number: int) -> 
     totals = np.empty(len(people.digests))
     for bucket, answer in enumerate(answers):
         totals[people.bucket(bucket, len(answers))] = answer[number]
-    # Nobody asks for the people again, so their digests do not stay on the workers.
+    # The people are not needed again, so their digests do not stay on the workers.
     return replace(partition.weighted(1.0 / totals[people.codes]), people=None)
-
-
-def weighted_by(partition: Partition, weights: Array) -> Partition:
-    """The partition with weights that were worked out where the fit runs."""
-    return partition.weighted(weights)
 
 
 def summed(work: RowSum[_Sums], partition: Partition, expected: bytes, number: int) -> _Sums:

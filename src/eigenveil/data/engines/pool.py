@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, final
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, final
 
 import numpy as np
 
@@ -52,11 +52,6 @@ class FileMark:
         status = path.stat()
         return cls(path, status.st_size, status.st_mtime_ns)
 
-    def require_same(self) -> None:
-        """Refuse a file that has changed: a sum over other rows than before would be of two tables at once."""
-        same = self.path.exists() and FileMark.of(self.path) == self
-        require(same, f"{self.path} has changed while it was being fitted. Fit again once it is complete")
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -69,12 +64,9 @@ class TablePiece:
 
     @property
     def count(self) -> int:
-        """Its rows."""
-        assert self.table.count is not None
-        return self.table.count
+        return self.table.count or 0
 
     def rows(self, *, gaps: bool) -> Rows:
-        """The rows, read a block at a time."""
         return CheckedRows(FileRows(table=self.table, layout=self.layout, gaps=gaps, max_numbers=_BLOCK_NUMBERS), gaps)
 
 
@@ -89,7 +81,6 @@ class ArrayPiece:
     count: int
 
     def rows(self, *, gaps: bool) -> Rows:
-        """The rows in a memory map."""
         rows = mapped(self.mark.path, self.how).values[self.start : self.start + self.count]
         return CheckedRows(with_gaps(DenseRows(rows), MissingMarks.of(self.how)), gaps)
 
@@ -108,30 +99,21 @@ FilePiece = TablePiece | ArrayPiece
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolRows:
-    """Rows in ranges of files, and how many processes read them.
+    """Rows in ranges of files, and how many processes read them."""
 
-    `weights` has those of each piece, or is None where each row is a person. With `gaps`, missing values are NaN.
-    """
-
+    sparse: ClassVar = False
     pieces: tuple[FilePiece, ...]
     dim: int
     processes: int
-    weights: tuple[Array, ...] | None = None
-    gaps: bool = False
+    weights: tuple[Array, ...] | None = None  # Of each piece, None where each row is a person.
+    gaps: bool = False  # Missing values are NaN.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, from the files' own metadata."""
         return sum(piece.count for piece in self.pieces), self.dim
 
     @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
-    @property
     def counts_people(self) -> bool:
-        """Whether rows are weighted by person."""
         return self.weights is not None
 
     def blocks(self, size: int) -> NoReturn:
@@ -193,7 +175,10 @@ class PoolRows:
 def _summed(work: RowSum[_Sums], piece: FilePiece, weights: Array | None, gaps: bool) -> _Sums:
     """In another process: the sum over one piece."""
     # This is checked where the piece is read and at every sum, since a file may change during a fit.
-    piece.mark.require_same()
+    mark = piece.mark
+    same = mark.path.exists() and FileMark.of(mark.path) == mark
+    # A sum over other rows than before would be of two tables at once.
+    require(same, f"{mark.path} has changed while it was being fitted. Fit again once it is complete")
     rows = piece.rows(gaps=gaps)
     return work.of(rows if weights is None else WeightedRows(rows, weights))
 
@@ -237,9 +222,7 @@ def rows_in_processes(
             f"{path} is {format_.word} and has no column names. Leave out person, columns, drop and one_hot",
         )
         return NamedRows(replace(_array_rows(path, count, params), gaps=gaps), None)
-    levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
-    wanted = None if columns is None else tuple(columns)
-    choice = ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person, literal=literal)
+    choice = ColumnChoice.named(columns, drop, one_hot, person=person, literal=literal)
     table: Any = open_named(path, params)
     return table_in_processes(table, choice, processes=count, gaps=gaps)
 
@@ -250,20 +233,15 @@ def table_in_processes(table: SharedTable, choice: ColumnChoice, *, processes: i
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
-    rows = PoolRows(
-        pieces=_table_pieces(table, layout, processes), dim=len(layout.names), processes=processes, gaps=gaps
-    )
+    assert table.count is not None
+    # Pieces of about the same number of rows.
+    parts = table.pieces(-(-table.count // (processes * _PIECES_EACH)))
+    require(len(parts) > 0, f"{table.source} has no rows")
+    pieces = tuple(TablePiece(FileMark.of(part.source), part, layout) for part in parts)
+    rows = PoolRows(pieces=pieces, dim=len(layout.names), processes=processes, gaps=gaps)
     if layout.person is not None:
         rows = rows.by_person(person_ids(beside(table, (layout.person,)), layout.person))
     return NamedRows(rows, layout.names, layout.person)
-
-
-def _table_pieces(table: SharedTable, layout: ColumnLayout, processes: int) -> tuple[FilePiece, ...]:
-    """Pieces of about the same number of rows."""
-    assert table.count is not None
-    pieces = table.pieces(-(-table.count // (processes * _PIECES_EACH)))
-    require(len(pieces) > 0, f"{table.source} has no rows")
-    return tuple(TablePiece(FileMark.of(piece.source), piece, layout) for piece in pieces)
 
 
 def _array_rows(path: Path, processes: int, how: FileParams) -> PoolRows:

@@ -1,4 +1,4 @@
-"""Rows slot by slot: a slot is closed after so many rows, or at a time that everybody knows beforehand.
+"""Rows slot by slot: a slot is closed after so many rows, or at a time that all sites know beforehand.
 
 `Follower` is asked again and again, with the time as an argument, and answers with rows of the open slot, or with its end. A
 closed slot comes with a `SlotStart`. Store it together with what was computed from the slot, and a restart goes on from there.
@@ -9,7 +9,7 @@ the last byte of row r was in the source, and e(1) < e(2) < ... the instants at 
 line, so its text decides nothing of where another begins. Row r is read in the first slot whose end was noted after t(r): rows
 are read in their order, whole ones only, up to what the source held at e(k), and all of them before slot k is closed. What is
 read before e(k) was there before e(k), so it is in no earlier slot than it should be. Neither how many rows are read at a time,
-nor how long that takes, nor a restart enters: the notes are on disk before rows are counted by them. So the slot of r depends
+nor how long that takes, nor a restart enters: the notes are on disk before rows are counted by them. Hence the slot of r depends
 on t(r) and the e(k) alone. The assumption is that these are the same for all other rows with and without r, and with another r:
 one row does not change when others arrive, nor when the ends are noted. For the ends a process of its own sees to that, which
 never waits for work on rows (`watcher`).
@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, final
 
@@ -52,7 +52,7 @@ _TOLERATED: Final = 0.5
 @final
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A moment: by the clock on the wall, in seconds since 1970, and by one that nobody can set."""
+    """A moment: by the clock on the wall, in seconds since 1970, and by one that cannot be set."""
 
     wall: float
     steady: float
@@ -89,7 +89,7 @@ class ByCount:
 class ByClock:
     """Slots of `seconds` each, the first from `start` on, in seconds since 1970. A row is in the slot in which it arrives.
 
-    What arrived before the first slot is in it. Slots whose end nobody noted are skipped, and their rows are in the next one.
+    What arrived before the first slot is in it. Slots whose end was not noted are skipped, and their rows are in the next one.
     """
 
     start: float
@@ -112,11 +112,9 @@ class ByClock:
 
     def require_steady(self, ahead: float) -> None:
         """Refuse a clock that was set so many seconds ahead, or back if that is negative."""
-        tolerated = self.seconds * _TOLERATED
-        if ahead < -tolerated:
-            raise ClockJumped(f"the clock went back by {-ahead:.0f} seconds. Set it right, and the slots go on")
-        if ahead > tolerated:
-            raise ClockJumped(f"the clock jumped ahead by {ahead:.0f} seconds. Set it right, and the slots go on")
+        if abs(ahead) > self.seconds * _TOLERATED:
+            way = "jumped ahead" if ahead > 0 else "went back"
+            raise ClockJumped(f"the clock {way} by {abs(ahead):.0f} seconds. Set it right, and the slots go on")
 
 
 @final
@@ -134,7 +132,7 @@ class SlotStart:
         require(is_valid and self.slot >= 0, "this is not where a slot of a followed stream starts")
 
     def to_text(self) -> str:
-        """One line of text, for whoever stores it. It has counts and checksums, and no number of a row."""
+        """One line of text, to be stored. It has counts and checksums, and no number of a row."""
         # JSON has no infinity, so a stream that has closed no slot yet is stored without a time.
         wall = None if math.isinf(self.wall) else self.wall
         return json.dumps({"slot": self.slot, "offset": self.offset.to_text(), "wall": wall})
@@ -179,9 +177,8 @@ class SlotEnd:
         except (KeyError, TypeError):
             raise ValueError("this is not the end of a slot") from None
         is_valid = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
-        require(
-            is_valid and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot"
-        )
+        is_valid = is_valid and type(slot) is int and slot >= -1 and isinstance(wall, float)
+        require(is_valid, "this is not the end of a slot")
         return cls(slot, wall, reach)
 
     def to_line(self) -> bytes:
@@ -194,17 +191,14 @@ class SlotEnds(Protocol):
 
     def following(self, slot: int) -> SlotEnd | None:
         """The first end of this slot or a later one; None if none is noted yet. Earlier ones are not asked for again."""
-        ...
 
     @property
     def first(self) -> int:
         """The first slot whose end was still to come when the noting began."""
-        ...
 
     @property
     def over(self) -> bool:
         """Whether no more ends will be noted."""
-        ...
 
 
 @final
@@ -218,7 +212,7 @@ class FollowedRows:
 @final
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A slot has ended, with `count` rows in it. Whoever has used them stores `then`, where the next slot begins."""
+    """A slot has ended, with `count` rows in it. Once they are used, store `then`, where the next slot begins."""
 
     slot: int
     count: int
@@ -313,7 +307,7 @@ class Follower:
         self.rule.require_steady(away if self._last is None else now.ahead_of(self._last))
         # A clock that was set has been refused by now.
         end = self._ends.following(self._wanted)
-        # What was there at the last look was there before `now`. So it is in this slot if its end is still to come, and those of
+        # What was there at the last look was there before `now`. It is in this slot if its end is still to come, and those of
         # all slots before it are known.
         ahead = self._reach if self.rule.slot_at(now.wall) == self.start.slot else ()
         until = ahead if end is None else end.reach
@@ -341,7 +335,6 @@ class Follower:
 
 # Bytes of notes that are read at a time.
 _BYTES: Final = 1 << 16
-
 # Seconds until a process that was told to end is ended.
 _GOODBYE: Final = 5.0
 
@@ -368,7 +361,7 @@ class WatchedEnds:
 
     def __enter__(self) -> "WatchedEnds":
         last = self._repaired()
-        now, _ = watcher.instant()
+        now = watcher.instant()[0]
         if last is not None:
             # Only the way back can be noticed: a device may have been away for long.
             self._rule.require_steady(min(now - last.wall, 0.0))
@@ -376,10 +369,8 @@ class WatchedEnds:
         slot = self._slot or -1
         slot = slot if last is None else max(slot, last.slot + 1)
         self.first = max(self._slot, slot, self._rule.slot_at(now))
-        rule = {"start": self._rule.start, "seconds": self._rule.seconds, "horizon": self._rule.horizon}
-        instructions = json.dumps(
-            rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None}
-        )
+        before = last.reach[-1] if last is not None and last.reach else None
+        instructions = json.dumps(asdict(self._rule) | {"slot": slot, "last": before})
         self._handle = os.open(self._notes, os.O_RDONLY | os.O_CLOEXEC)
         self._process = subprocess.Popen(
             # Isolated, and without what is installed: it needs the standard library alone.

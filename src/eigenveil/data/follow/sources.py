@@ -1,6 +1,6 @@
 """What a device reads as it arrives: a csv file that grows, a folder of csv files in the order of their names, or a pipe.
 
-A file and a folder are read from an `Offset` and hold nothing in between. So whoever stores an offset can go on from it after a
+A file and a folder are read from an `Offset` and hold nothing in between. A stored offset is enough to continue from it after a
 restart, and a refusal changes nothing. Every read first checks that the source is still what it was up to there. A pipe holds
 what has come and cannot go back.
 """
@@ -10,11 +10,12 @@ import json
 import os
 import select
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -40,7 +41,6 @@ __all__ = [
 
 # How far a source reaches: names and sizes of its files, in the order in which they are read. A single file has no name.
 Reach: TypeAlias = tuple[tuple[str, int], ...]
-
 # What is read at first, and at most at once unless a single line is longer.
 _BYTES, _MOST_BYTES = 1 << 16, 1 << 22
 # How much before an offset is compared after a restart.
@@ -50,18 +50,14 @@ _TAIL: Final = 64
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """How far a source was read: `byte` bytes of the file `name`, and `rows` rows of the whole source.
+    """How far a source was read."""
 
-    `header` is a digest of the first line. `tail` is a checksum of the bytes before, in 16 bits: enough to notice another file,
-    too short to tell a row. `earlier` is how many files of a folder come before `name`.
-    """
-
-    name: str = ""
-    byte: int = 0
-    rows: int = 0
-    header: str = ""
-    tail: int = 0
-    earlier: int = 0
+    name: str = ""  # The file, of a folder.
+    byte: int = 0  # Bytes of this file.
+    rows: int = 0  # Rows of the whole source.
+    header: str = ""  # A digest of the first line.
+    tail: int = 0  # A checksum of the bytes before, in 16 bits: enough to notice another file, too short to tell a row.
+    earlier: int = 0  # Files of a folder that come before this one.
 
     def __post_init__(self) -> None:
         counts = (self.byte, self.rows, self.tail, self.earlier)
@@ -73,7 +69,7 @@ class Offset:
         )
 
     def to_text(self) -> str:
-        """One line of text, for whoever stores it."""
+        """One line of text, to be stored."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
@@ -92,40 +88,39 @@ class Offset:
         return cls(**stored)
 
 
-class Followed(Protocol):
+class Followed(ABC):
     """A source of rows that goes on. Reading never waits."""
 
-    @property
-    def source(self) -> Path:
-        """What errors call it."""
-        ...
+    __slots__ = ()
+    source: Path  # What errors call it.
+    text: TextRows  # How its lines become rows.
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, in order."""
-        ...
+        return self.text.names
 
     @property
     def named(self) -> bool:
-        """Whether the source names its columns."""
-        ...
+        """Whether it has a line of column names."""
+        return self.text.header.named
 
     @property
     def ended(self) -> bool:
-        """Whether no more rows can come."""
-        ...
+        """Whether no more rows can come. A file may always grow, and a folder get one more."""
+        return False
 
+    @abstractmethod
     def reach(self, offset: Offset) -> Reach:
         """How far the file at `offset` reaches now; nothing where no file has been begun."""
-        ...
 
+    @abstractmethod
     def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows after `offset`, (n, d) with n <= `max_rows`, and the offset behind them. No rows: none are there yet.
 
         Where the source reached only `until` there, rows that were not whole by then are left. Which rows that leaves depends
         on `until` alone, and not on `max_rows`.
         """
-        ...
 
 
 def require_sized(source: Followed) -> None:
@@ -190,15 +185,14 @@ def follow_text(source: Path | Any, *, columns: Sequence[str] | None, how: FileP
 
 @final
 @dataclass(frozen=True, slots=True)
-class FollowedFile:
-    """A csv file that grows. A last line without a line end may be half a row, so it is left until its end has come.
-
-    `head` is what comes before the rows: the line of column names as it stands in the file, with its end, and what is above it.
-    """
+class FollowedFile(Followed):
+    """A csv file that grows. A last line without a line end may be half a row, so it is left until its end has come."""
 
     source: Path
     text: TextRows
-    head: bytes
+    head: (
+        bytes  # What comes before the rows: the line of column names as it stands, with its end, and what is above it.
+    )
 
     @classmethod
     def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFile":
@@ -214,23 +208,7 @@ class FollowedFile:
         # Without names the first line is a person's, and no digest of it is kept.
         return cls(path, _text_rows(head, path, how, columns), head if how.header else _above(head, how))
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are read, in order."""
-        return self.text.names
-
-    @property
-    def named(self) -> bool:
-        """Whether it has a line of column names."""
-        return self.text.header.named
-
-    @property
-    def ended(self) -> bool:
-        """Never: a file may always grow."""
-        return False
-
     def reach(self, offset: Offset) -> Reach:
-        """Its size."""
         with self._refusing():
             return ((offset.name, self.source.stat().st_size),)
 
@@ -306,7 +284,7 @@ _AGAIN: Final = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class FollowedFolder:
+class FollowedFolder(Followed):
     """csv files in a folder, one after the other in the order of their names, all with the same first line.
 
     A file is read to its end, and left for good when one of a later name is there. Names that begin with a dot or an
@@ -316,28 +294,15 @@ class FollowedFolder:
     source: Path
     how: FileParams
     first: FollowedFile
+    text: TextRows  # As in the first file.
 
     @classmethod
     def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFolder":
         """The first line of the first file is read and checked now."""
         files = _files(path)
         require(len(files) > 0, f"{path} has no csv files yet. Put the first one there")
-        return cls(path, how, FollowedFile.open(files[0], how, columns))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are read, in order."""
-        return self.first.columns
-
-    @property
-    def named(self) -> bool:
-        """Whether its files have a line of column names."""
-        return self.first.named
-
-    @property
-    def ended(self) -> bool:
-        """Never: a folder may always get one more file."""
-        return False
+        first = FollowedFile.open(files[0], how, columns)
+        return cls(source=path, how=how, first=first, text=first.text)
 
     def reach(self, offset: Offset) -> Reach:
         """The size of the current file. A later one is not begun before the current one has ended for good."""
@@ -399,17 +364,15 @@ class FollowedFolder:
         head = _head(path, self.how)
         if head is None or (stop is not None and len(head) > stop):
             return None
-        header = replace(self.first.text.header, source=path)
-        file = FollowedFile(
-            path, replace(self.first.text, header=header), head if self.named else _above(head, self.how)
-        )
+        text = replace(self.text, header=replace(self.text.header, source=path))
+        file = FollowedFile(path, text, head if self.named else _above(head, self.how))
         if file.digest != self.first.digest:
             raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
         return file
 
 
 @final
-class FollowedPipe:
+class FollowedPipe(Followed):
     """A pipe, read once. Changes in place: it holds what has come and was not read yet.
 
     After a restart it goes on with what comes then: rows that were read and not used are lost.
@@ -423,19 +386,9 @@ class FollowedPipe:
             self._take()
         require(end is not None, f"{name} ended before a complete first line")
         head = self._held[:end]
-        self._text = _text_rows(head, name, how, columns)
+        self.text = _text_rows(head, name, how, columns)
         self._held = self._held[len(head if how.header else _above(head, how)) :]
         self._read: int | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are read, in order."""
-        return self._text.names
-
-    @property
-    def named(self) -> bool:
-        """Whether its first line has column names."""
-        return self._text.header.named
 
     @property
     def ended(self) -> bool:
@@ -443,7 +396,7 @@ class FollowedPipe:
         return self._over and not self._held.strip()
 
     def fileno(self) -> int:
-        """The descriptor, for whoever waits until there is more to read."""
+        """The descriptor, to wait on until there is more to read."""
         return int(self._file.fileno())
 
     def reach(self, offset: Offset) -> Reach:
@@ -452,20 +405,17 @@ class FollowedPipe:
 
     def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
-        require(until is None, f"{self.source} is a pipe: nobody knows how far it reached")
+        require(until is None, f"{self.source} is a pipe, which does not tell how far it reached")
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         records, ends = list[bytes](), list[int]()
         while True:
-            while (
-                len(self._held) < _MOST_BYTES
-                and self._held.count(b"\n") < max_rows
-                and not self._over
-                and self._ready()
-            ):
+            while not self._over and len(self._held) < _MOST_BYTES and self._held.count(b"\n") < max_rows:
+                if not select.select([self._file], [], [], 0)[0]:
+                    break
                 self._take()
-            records, ends = whole_records(self._held, max_rows=max_rows, comment=self._text.comment)
+            records, ends = whole_records(self._held, max_rows=max_rows, comment=self.text.comment)
             if records or b"\n" not in self._held:
                 break
             # Blank lines and comments alone. They must not fill the room of the rows behind them.
@@ -474,13 +424,10 @@ class FollowedPipe:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
                 raise SourceChanged(f"{self.source} ended within a line. That line was not read")
-        rows = self._text.rows(records, n_read=offset.rows)
+        rows = self.text.rows(records, n_read=offset.rows)
         used = ends[len(rows) - 1] if len(rows) else 0
         self._held, self._read = self._held[used:], offset.rows + len(rows)
         return rows, replace(offset, rows=offset.rows + len(rows))
-
-    def _ready(self) -> bool:
-        return bool(select.select([self._file], [], [], 0)[0])
 
     def _take(self) -> None:
         # `os.read` returns what there is; a plain read would wait for a full buffer.

@@ -20,7 +20,7 @@ JUMPED = 3
 
 
 def instant() -> tuple[float, float]:
-    """The clock on the wall, in seconds since 1970, and one that nobody can set."""
+    """The clock on the wall, in seconds since 1970, and one that cannot be set."""
     # The plain steady clock of Linux stands still while a device sleeps, which would look like a jump.
     steady = getattr(time, "CLOCK_BOOTTIME", None)
     return time.time(), time.monotonic() if steady is None else time.clock_gettime(steady)
@@ -76,15 +76,12 @@ def watch(
         except OSError:
             files = None
         # A source that is gone for a moment, or shorter, is being replaced. It has no size, and the slot is skipped.
-        if files is not None and _has_grown(files, last) and slot < horizon:
+        grown = last is None or (files and files[0][0] == last[0] and files[0][1] >= last[1])
+        if files is not None and grown and slot < horizon:
             _write(handle, note(slot, now[0], files))
             last = files[-1] if files else last
         slot += 1
     return 0.0
-
-
-def _has_grown(files: list[tuple[str, int]], last: tuple[str, int] | None) -> bool:
-    return last is None or (files != [] and files[0][0] == last[0] and files[0][1] >= last[1])
 
 
 def note(slot: int, wall: float, files: Sequence[tuple[str, int]]) -> bytes:

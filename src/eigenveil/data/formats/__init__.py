@@ -5,15 +5,7 @@ module that makes one, and its line in the registry. A format may import the col
 may import. Nothing heavy is imported with it: `--help` lists the formats.
 """
 
-from eigenveil.data.formats.base import (
-    Format,
-    NamedTable,
-    Scored,
-    SharedTable,
-    matching,
-    reading,
-    require_readable,
-)
+from eigenveil.data.formats.base import Format, NamedTable, Scored, SharedTable, require_readable
 from eigenveil.data.formats.registry import (
     FORMATS,
     OUTPUTS,
@@ -48,9 +40,7 @@ __all__ = [
     "followed_format",
     "format_of",
     "known_format",
-    "matching",
     "open_named",
-    "reading",
     "require_options",
     "require_passthrough",
     "require_readable",

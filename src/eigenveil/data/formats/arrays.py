@@ -1,4 +1,8 @@
-"""npz archives: a sparse matrix of scipy, or one two-dimensional array, called X if there are several."""
+"""Files without column names: npy arrays, npz archives and svmlight text.
+
+An archive has a sparse matrix of scipy, or one two-dimensional array, called X if there are several. In svmlight and libsvm text
+a row is pairs of a column's number and its value. Other entries are zero.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,18 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.data.formats.base import Format, Output, Scored
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members, require_plain
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.data.formats.registry import FileParams
-from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members
 
-if TYPE_CHECKING:
-    from eigenveil.core.rows import Rows
-    from eigenveil.data.formats.registry import FileParams
-
-__all__ = ["NPY", "NPZ", "as_dense", "reading_arrays"]
+__all__ = ["NPY", "NPZ", "SVM", "as_dense", "reading_arrays"]
 
 
 @contextmanager
@@ -55,19 +55,17 @@ def _rows(path: Path, how: "FileParams") -> "Rows":
 def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
     from numpy.lib.format import write_array_header_1_0
 
-    def header(count: int) -> None:
-        write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (count, len(names))})
-
+    about: dict[str, Any] = {"descr": "<f8", "fortran_order": False, "shape": (0, len(names))}
+    count = 0
     # Written block by block: numpy.save would need all scores in memory.
     with path.open("w+b") as file:
         # numpy leaves room in a header for any number of rows, so the number can be written when it is known.
-        header(0)
-        count = 0
+        write_array_header_1_0(file, about)
         for block, _ in scored:
             file.write(block.astype("<f8").tobytes())
             count += len(block)
         file.seek(0)
-        header(count)
+        write_array_header_1_0(file, about | {"shape": (count, len(names))})
 
 
 NPY: Final = Format(
@@ -86,7 +84,13 @@ NPY: Final = Format(
 def _npz_rows(path: Path, how: "FileParams") -> "Rows":
     import numpy as np
 
-    _require_members(path)
+    try:
+        require_members(path, advice="If you trust it, store its array as .npy, which is not compressed")
+    except UnpacksTooMuch:
+        raise
+    except Exception:
+        # For a damaged list of members zipfile raises almost any error. What is no archive is refused by the reader below.
+        pass
     with reading_arrays(path, "npz"):
         loaded = np.load(path, allow_pickle=False)
         require(not isinstance(loaded, np.ndarray), "it is a single npy array, not an npz archive")
@@ -97,21 +101,9 @@ def _npz_rows(path: Path, how: "FileParams") -> "Rows":
             if {"format", "shape"} <= set(names):
                 return _sparse(path)
             name = "X" if "X" in names else names[0]
-            require(
-                name == "X" or len(names) == 1, f"it contains several arrays and none is called X: {', '.join(names)}"
-            )
+            single = name == "X" or len(names) == 1
+            require(single, f"it contains several arrays and none is called X: {', '.join(names)}")
             return as_dense(archive[name])
-
-
-def _require_members(path: Path) -> None:
-    """Refuse an archive whose arrays unpack to too much. What is no archive is refused by the reader."""
-    try:
-        require_members(path, advice="If you trust it, store its array as .npy, which is not compressed")
-    except UnpacksTooMuch:
-        raise
-    except Exception:
-        # For a damaged list of members zipfile raises almost any error.
-        return
 
 
 def _sparse(path: Path) -> "Rows":
@@ -131,12 +123,34 @@ def _sparse(path: Path) -> "Rows":
 
 
 NPZ: Final = Format(
-    word="npz",
-    title="npz",
-    suffixes=(".npz",),
+    word="npz", title="npz", suffixes=(".npz",), open=None, rows=_npz_rows, options=frozenset(), follow=None, outputs={}
+)
+
+
+def _svm_rows(path: Path, how: "FileParams") -> "Rows":
+    import scipy.sparse as sp
+    from sklearn.datasets import load_svmlight_file
+
+    from eigenveil.data.rows import SparseRows
+
+    require_plain(path)
+    try:
+        matrix, _ = load_svmlight_file(str(path), n_features=how.features, zero_based=not how.one_based)
+    except (ValueError, IndexError, OverflowError):
+        # The reader's own message quotes indices and values.
+        fitting = "" if how.features is None else f" with {how.features} columns"
+        raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(how.one_based)}") from None
+    return SparseRows(sp.csr_array(matrix))
+
+
+SVM: Final = Format(
+    word="svm",
+    title="svmlight",
+    suffixes=(".svm", ".svmlight", ".libsvm"),
     open=None,
-    rows=_npz_rows,
-    options=frozenset(),
+    rows=_svm_rows,
+    options=frozenset({"features", "one_based"}),
     follow=None,
     outputs={},
+    states_width=False,
 )

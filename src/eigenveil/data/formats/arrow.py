@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import ColumnFaults, kinds_of, require_names
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, reading, write_tables
+from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.formats.base import Format, NamedTable, Output, reading, write_tables
 from eigenveil.data.formats.unpacked import require_batches
-from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.data.number_texts import MissingMarks
 
 if TYPE_CHECKING:
     from eigenveil.data.formats.registry import FileParams
@@ -19,20 +19,14 @@ __all__ = ["ARROW"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ArrowTable:
+class ArrowTable(NamedTable):
     """An Arrow or Feather file, or an Arrow stream through a pipe."""
 
-    source: Path
-    names: tuple[str, ...]
-    kinds: dict[str, str]
-    file: Any
-    count: int | None
-    missing: MissingMarks = NO_MARKS
-    named: bool = True
+    reader: Any  # What was read of a pipe, which begins once.
 
     @classmethod
     def open(cls, file: Any, path: Path, how: "FileParams") -> "ArrowTable":
-        """The schema is read now. What was read of a pipe is kept."""
+        """The schema is read now."""
         once = not isinstance(file, Path) or file.is_fifo()
         with reading(path, "arrow"):
             if isinstance(file, Path) and not once:
@@ -49,27 +43,19 @@ class ArrowTable:
             source=path,
             names=tuple(schema.names),
             kinds=kinds_of(schema),
-            file=reader if once else file,
             count=count,
+            once=once,
             missing=MissingMarks.of(how),
+            reader=reader if once else None,
         )
-
-    @property
-    def once(self) -> bool:
-        """Unless it is a file."""
-        return not isinstance(self.file, Path)
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of at most `size` rows: the sender decides how long its own are."""
-        if not isinstance(self.file, Path):
-            yield from self._of(self.file, [*numbers, *texts], size)
+        if self.once:
+            yield from self._of(self.reader, [*numbers, *texts], size)
             return
-        with reading(self.source, "arrow"), self.file.open("rb") as opened:
+        with reading(self.source, "arrow"), self.source.open("rb") as opened:
             yield from self._of(_arrow_reader(opened), [*numbers, *texts], size)
-
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """Of the columns that are numbers by type."""
-        return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
 
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
         # One batch at a time, so that an error can say after which row the file is damaged.

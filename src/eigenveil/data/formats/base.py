@@ -1,28 +1,31 @@
-"""What a format of files is, the tables it opens, and what all formats have in common: paths, patterns and errors."""
+"""What a format of files is, the tables it opens, and what all formats have in common: paths, patterns, cells and errors."""
 
+import json
+import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from eigenveil.errors import require
+from eigenveil.data.columns import ColumnFaults, advice_for, to_drop
+from eigenveil.data.number_texts import GAPS, NO_MARKS, MissingMarks, texts_are_numbers
+from eigenveil.errors import ColumnsError, join_names, require
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.columns import ColumnFaults
     from eigenveil.data.follow.sources import Followed
     from eigenveil.data.formats.registry import FileParams
-    from eigenveil.data.number_texts import MissingMarks
-    from eigenveil.linalg import Array
-if TYPE_CHECKING:
     from eigenveil.linalg import Array
 
 __all__ = [
-    "AT_ONCE",
+    "CellTable",
     "Format",
     "NamedTable",
+    "OddCell",
     "Output",
     "Scored",
     "SharedTable",
@@ -31,12 +34,12 @@ __all__ = [
     "reading",
     "require_readable",
     "tables_of",
+    "text_in",
     "write_tables",
 ]
 
 # Rows that are looked at together for an error.
-AT_ONCE: Final = 1 << 14
-
+_AT_ONCE: Final = 1 << 14
 # Scores of some rows, (b, k), and the columns that are carried beside them: an Arrow table, or None.
 Scored: TypeAlias = "tuple[Array, Any]"
 
@@ -62,16 +65,14 @@ class Format:
     word: str  # What --format calls it.
     title: str  # What sentences call it.
     suffixes: tuple[str, ...]  # How names of such files end, in lower case.
-    open: (
-        Callable[[Any, Path, "FileParams"], "NamedTable"] | None
-    )  # A path, or an open file if it comes through a pipe.
+    # From a path, or an open file if it comes through a pipe.
+    open: Callable[[Any, Path, "FileParams"], "NamedTable"] | None
     rows: Callable[[Path, "FileParams"], "Rows"] | None  # In place of `open`, for a format without column names.
     options: frozenset[str]  # The fields of `FileParams` that it reads, besides those for every format.
     follow: Callable[..., "Followed"] | None  # Rows that are read as they are appended (`follow.sources.follow`).
     outputs: Mapping[str, Output]  # How scores are written, by ending.
-    advice: Mapping[str, str] = field(
-        default_factory=dict
-    )  # What to do with files of other endings that could be meant.
+    # What to do with files of other endings that could be meant.
+    advice: Mapping[str, str] = field(default_factory=dict)
     comes_through_pipe: bool = False  # Whether a pipe can carry it.
     is_folder: bool = False  # Whether a folder is a table of this format.
     is_shared: bool = False  # Whether several processes can read pieces of a table: a `SharedTable`, or a memory map.
@@ -91,64 +92,136 @@ class Format:
         return "header" in self.options
 
 
-class NamedTable(Protocol):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NamedTable(ABC):
     """A table in a file or pipe, its names and types checked, its rows not read yet."""
 
-    @property
-    def source(self) -> Any:
-        """What errors call it: the path, or "the stream"."""
-        ...
+    source: Any  # What errors call it: the path, or "the stream".
+    names: tuple[str, ...]  # Of all columns, in the order of the file.
+    named: bool = True  # The file gives these names. Otherwise they were made up, because it has no header.
+    kinds: dict[str, str] | None = None  # The declared type of each column in words, None if the file declares none.
+    count: int | None = None  # Rows, None if only reading tells.
+    once: bool = False  # The rows can be read only once.
+    missing: MissingMarks = NO_MARKS  # What stands for a missing value.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all columns, in the order of the file."""
-        ...
-
-    @property
-    def named(self) -> bool:
-        """Whether the file gives these names, or they were made up because it has no header."""
-        ...
-
-    @property
-    def kinds(self) -> dict[str, str] | None:
-        """The declared type of each column in words, None if the file declares none."""
-        ...
-
-    @property
-    def count(self) -> int | None:
-        """How many rows there are, None if only reading tells."""
-        ...
-
-    @property
-    def once(self) -> bool:
-        """Whether the rows can be read only once."""
-        ...
-
+    @abstractmethod
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow tables or batches of at most `size` rows with these columns. A file without types gives `texts` as text."""
-        ...
 
-    def faults(self, numbers: Sequence[str]) -> "ColumnFaults":
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
         """What is wrong with columns that should be numbers, from another look at the file. Those that are not by type are not
         among `numbers`."""
-        ...
+        return ColumnFaults.of_batches(self.batches(numbers, (), _AT_ONCE), numbers)
 
 
-class SharedTable(NamedTable, Protocol):
+class SharedTable(NamedTable):
     """A table of which several processes or machines can read pieces."""
 
-    @property
-    def missing(self) -> "MissingMarks":
-        """What stands for a missing value."""
-        ...
+    __slots__ = ()
 
+    @abstractmethod
     def pieces(self, max_rows: int) -> Sequence["SharedTable"]:
         """Tables of at most `max_rows` rows, or a little more, in order; the `source` of each is a file."""
-        ...
 
+    @abstractmethod
     def dask_frame(self) -> Any:
         """A Dask dataframe of the same files, which the workers of a cluster can read by the same paths."""
-        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OddCell:
+    """A cell that is neither number nor text: a date, or what a formula gives in place of a value, as it is shown."""
+
+    text: str
+    kind: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class CellTable(NamedTable):
+    """A table whose cells have types of their own: floats, whole numbers, truth values, text, `OddCell` or None."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def blocks(self, size: int) -> Iterator[tuple[int, Mapping[str, list[Any]]]]:
+        """Cells of at most `size` rows by column, and how many rows came before."""
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow tables: `numbers` as float64, `texts` as text."""
+        import pyarrow as pa
+
+        for n_read, cells in self.blocks(size):
+            kinds = {name: self._kind_of(cells[name]) for name in numbers}
+            bad = {name: kind for name, kind in kinds.items() if kind != "number"}
+            if bad:
+                shown = join_names(f"{name} ({kind})" for name, kind in bad.items())
+                where = (
+                    f"{self.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
+                )
+                typed = any(texts_are_numbers([cell for cell in cells[name] if isinstance(cell, str)]) for name in bad)
+                advice = advice_for(bad) + ". Numbers that are stored as text must be stored as numbers first" * typed
+                raise ColumnsError(where, tuple(bad), advice=advice, drop=to_drop(tuple(bad), numbers))
+            arrays = [pa.array(list(map(_number, cells[name])), pa.float64()) for name in numbers]
+            arrays += [pa.array(list(map(text_in, cells[name])), pa.string()) for name in texts]
+            yield self.missing.taken_out(pa.table(arrays, names=[*numbers, *texts]))
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """What is wrong with columns that should be numbers, in all rows."""
+        import pyarrow as pa
+
+        def columns() -> Iterator[tuple[str, Any]]:
+            for _, cells in self.blocks(_AT_ONCE):
+                good = [name for name in numbers if self._kind_of(cells[name]) == "number"]
+                arrays = [pa.array(list(map(_number, cells[name])), pa.float64()) for name in good]
+                cleaned = self.missing.taken_out(pa.table(arrays, names=good))
+                yield from ((name, cleaned.column(name) if name in good else None) for name in numbers)
+
+        return ColumnFaults.found(columns())
+
+    def _kind_of(self, cells: Sequence[Any]) -> str:
+        """The kind of the cells of a column: number, or that of the first that is none."""
+        gaps = frozenset((*GAPS, *self.missing.texts))
+        for cell in cells:
+            match cell:
+                case None | float() | int():
+                    continue
+                case str() if cell.strip() in gaps:
+                    continue
+                case OddCell() if cell.text and cell.text in gaps:
+                    continue
+                case str():
+                    return "text"
+                case OddCell():
+                    return cell.kind
+            return "list or object"
+        return "number"
+
+
+def _number(cell: Any) -> float | None:
+    """A cell of a column of numbers. Texts there are gaps."""
+    if isinstance(cell, float) or not isinstance(cell, int):
+        return cell if isinstance(cell, float) else None
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf
+
+
+def text_in(cell: Any) -> str | None:
+    """A cell as text, as it is shown: whole numbers without a point."""
+    match cell:
+        case None:
+            return None
+        case bool():
+            return str(cell).lower()
+        case float() if cell.is_integer() and abs(cell) < 1e15:
+            return str(int(cell))
+        case dict() | list():
+            return json.dumps(cell)
+    return str(cell)
 
 
 def matching(path: Path) -> tuple[Path, ...]:
@@ -189,21 +262,17 @@ def reading(source: Any, kind: str, n_read: int | None = None) -> Iterator[None]
 def tables_of(names: list[str], scored: Iterator[Scored]) -> Iterator[Any]:
     """Arrow tables with the columns that are carried, and the scores. The first comes even if there are no rows."""
     import numpy as np
-
-    # The first block fixes the types of the columns that are carried.
-    block, extra = next(scored, (np.empty((0, len(names))), None))
-    first = _table(names, block, extra)
-    yield first
-    for block, extra in scored:
-        yield _table(names, block, extra).cast(first.schema)
-
-
-def _table(names: list[str], block: "Array", extra: Any) -> Any:
     import pyarrow as pa
 
-    # What is carried comes first, as in the table that people join with.
-    beside = {} if extra is None else {name: extra.column(name) for name in extra.schema.names}
-    return pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
+    # The first block fixes the types of the columns that are carried.
+    first = next(scored, (np.empty((0, len(names))), None))
+    schema = None
+    for block, extra in chain((first,), scored):
+        # What is carried comes first, as in the table that people join with.
+        beside = {} if extra is None else {name: extra.column(name) for name in extra.schema.names}
+        table = pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
+        schema = schema or table.schema
+        yield table.cast(schema)
 
 
 def write_tables(

@@ -12,7 +12,8 @@ import csv
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.columns import LOOKED_AT, ColumnChoice, ColumnFaults, advice_for, require_entries, to_drop
-from eigenveil.data.formats.base import Format, Output, write_tables
+from eigenveil.data.formats.base import Format, NamedTable, Output, write_tables
 from eigenveil.data.formats.text import BOM, BYTES_OF_FILE, LONGEST_LINE, below, chunks_of, whole_lines
 from eigenveil.data.formats.unpacked import PACKED, require_bearable, require_names_borne
 from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_number, texts_are_numbers
@@ -59,8 +60,7 @@ _STARTS: Final = r'(^|[;|\t\r\n])([ "]*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}])'
 _LEADING: Final = r"^([\t\r\n])"
 # Where a line has no other bytes, Python reads its numbers by the same rules. It is most lines, and four times as fast.
 _PLAIN: Final = b'0123456789+-.eE \t,;|"\r\n'
-
-Begin = Callable[[], tuple[Iterator[bytes], bytes]]
+_COMMENTS: Final = ". If lines that begin with # are comments, give {comment=#}"
 
 
 def separator_said(line: bytes) -> str | None:
@@ -76,14 +76,11 @@ def separator_said(line: bytes) -> str | None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvHeader:
-    """What the first line of a csv says, with what the caller says: its column names and its separator.
-
-    `named` says whether the names are those of a header, or were made up for a file without one.
-    """
+    """What the first line of a csv says, with what the caller says: its column names and its separator."""
 
     source: Path
     names: tuple[str, ...]
-    named: bool
+    named: bool  # The names are those of a header. Otherwise they were made up.
     separator: str
     how: "FileParams"
 
@@ -118,7 +115,10 @@ class CsvHeader:
                     raise ParameterError(f"{{{own}}} and {{{other}}} are the same character. Give another one")
         if how.comment == separator:
             raise ParameterError("{comment} is the character between columns. Give another one")
-        fields = [field.strip() for field in _fields(first, separator, how, name)]
+        try:
+            fields = [field.strip() for field in split_line(first, separator, how)]
+        except csv.Error:
+            raise ValueError(f"{name} has a first line that is not separated values: a quote is open") from None
         single = fields[0] if len(fields) == 1 else ""
         if any(other in single for other in _SEPARATORS):
             # The line itself is not shown: it may be a person's.
@@ -139,113 +139,65 @@ class CsvHeader:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CsvTable:
-    """A csv file, or a pipe that can be read once: its column names, and its rows in blocks.
+class CsvTable(NamedTable):
+    """A csv file, or a pipe that can be read once: its header, and its rows in blocks."""
 
-    `named` says whether the names are those of a header, or were made up for a file without one.
-    """
-
-    source: Any
-    names: tuple[str, ...]
-    named: bool
-    separator: str
-    how: "FileParams"
-    begin: Begin
-    once: bool
+    header: CsvHeader
+    begun: tuple[Iterator[bytes], bytes] | None  # The lines of a pipe, and the chunk that begins with its first line.
 
     @classmethod
     def open(cls, file: Any, name: Path, how: "FileParams") -> "CsvTable":
         """The table in a file by its path, or in an open binary file. Its header line is read and checked now."""
-        if isinstance(file, Path) and not file.is_fifo():
+        once = not isinstance(file, Path) or file.is_fifo()
+        if not once:
             require_bearable(file)
         lines, head, separator = _begun(file, name, how)
         # What a caller says counts more.
-        how = how if separator is None or how.separator is not None else replace(how, separator=separator)
-        if not isinstance(file, Path) or file.is_fifo():
-            return cls._of(head, name, how, lambda: (lines, head), once=True)
-        lines.close()
-        table = cls._of(head, name, how, lambda: _begun(file, name, how)[:2], once=False)
-        require_names_borne(file, len(table.names))
-        return table
-
-    @classmethod
-    def _of(cls, head: bytes, name: Path, how: "FileParams", begin: Begin, *, once: bool) -> "CsvTable":
+        if separator is not None and how.separator is None:
+            how = replace(how, separator=separator)
+        if not once:
+            lines.close()
         header = CsvHeader.of(head.partition(b"\n")[0], name, how)
-        return cls(
-            source=name,
-            names=header.names,
-            named=header.named,
-            separator=header.separator,
-            how=how,
-            begin=begin,
-            once=once,
-        )
-
-    @property
-    def names_below(self) -> int | None:
-        """How many lines are above another line that could be the header; None if there is none, or the file is a pipe."""
-        return None if self.once or not self.named else _names_below(self.source, self.how)
-
-    @property
-    def titled(self) -> bool:
-        """Whether the header is likely to be a comment or a title, by what it holds."""
-        if len(self.names) == 1 and self.named:
-            return self.names[0].startswith("#") or self.names_below is not None
-        unnamed = sum(name == f"Unnamed: {index}" for index, name in enumerate(self.names))
-        return (self.names[0].startswith("#") or 2 * unnamed >= len(self.names)) and self.names_below is not None
-
-    @property
-    def above(self) -> str:
-        """What to say where the first row does not fit the header, a template: names further down, or comments."""
-        lower = self.names_below
-        hint = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
-        marked = self.how.comment is None and self.names[0].startswith("#")
-        return hint + ". If lines that begin with # are comments, give {comment=#}" * marked
-
-    @property
-    def marks(self) -> str:
-        """What to say of marks in numbers that cannot be read, a template."""
-        return NumberFormat.of(self.how).advice
-
-    @property
-    def comma(self) -> str:
-        """The same where it is likely: where no comma separates columns, numbers often have one."""
-        return self.marks if self.separator != "," or self.how.decimal == "," else ""
-
-    @property
-    def kinds(self) -> None:
-        """A csv declares no types."""
-        return None
-
-    @property
-    def count(self) -> None:
-        """Not known before the end."""
-        return None
+        if not once:
+            require_names_borne(file, len(header.names))
+        begun = (lines, head) if once else None
+        return cls(source=name, names=header.names, named=header.named, once=once, header=header, begun=begun)
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow tables with the columns `numbers` as float64 and `texts` as they are written, block by block."""
-        lines, head = self.begin()
-        rest = head.partition(b"\n")[2] if self.named else head
-        reader = _Blocks(self, tuple(numbers), tuple(texts))
-        for table in reader.of(lines, rest):
+        for table in _Blocks(self, tuple(numbers), tuple(texts)).of(*self._rows()):
             for start in range(0, table.num_rows, size):
                 yield table.slice(start, size)
 
     def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """What is wrong with columns in the beginning of a file, read as text."""
-        return ColumnFaults.found(self._as_text(tuple(numbers)))
+        """What is wrong with columns in the beginning of a file, read as text. It ends early where a line is no row."""
+        form = NumberFormat.of(self.header.how)
 
-    def _as_text(self, numbers: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-        """Each column of each block as floats, None if it holds anything else. Ends early where a line is no row."""
-        lines, head = self.begin()
-        rest = head.partition(b"\n")[2] if self.named else head
-        form = NumberFormat.of(self.how)
-        try:
-            for table in _Blocks(self, (), numbers).of(islice(lines, LOOKED_AT // BYTES_OF_FILE), rest):
-                yield from ((name, form.column(table.column(name))) for name in numbers)
-        except ValueError:
-            # It is said when the table is read.
-            return
+        def columns() -> Iterator[tuple[str, Any]]:
+            lines, first = self._rows()
+            # A bad line is told when the table is read.
+            with suppress(ValueError):
+                for table in _Blocks(self, (), tuple(numbers)).of(islice(lines, LOOKED_AT // BYTES_OF_FILE), first):
+                    yield from ((name, form.column(table.column(name))) for name in numbers)
+
+        return ColumnFaults.found(columns())
+
+    def _rows(self) -> tuple[Iterator[bytes], bytes]:
+        """The lines below the header, and those that were read with it."""
+        lines, head = self.begun or _begun(self.source, self.source, self.header.how)[:2]
+        return lines, head.partition(b"\n")[2] if self.named else head
+
+    def header_fault(self) -> tuple[str, bool]:
+        """What to say where the first row does not fit the header, a template: names further down, or comments. And whether
+        the header is likely to be a comment or a title, by what it holds."""
+        lower = None if self.once or not self.named else _names_below(self.source, self.header.how)
+        hint = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
+        commented = self.names[0].startswith("#")
+        hint += _COMMENTS * (self.header.how.comment is None and commented)
+        if len(self.names) == 1 and self.named:
+            return hint, commented or lower is not None
+        unnamed = sum(name == f"Unnamed: {index}" for index, name in enumerate(self.names))
+        return hint, (commented or 2 * unnamed >= len(self.names)) and lower is not None
 
 
 def _begun(file: Any, name: Path, how: "FileParams") -> tuple[Any, bytes, str | None]:
@@ -255,10 +207,11 @@ def _begun(file: Any, name: Path, how: "FileParams") -> tuple[Any, bytes, str | 
     if how.comment is not None:
         chunks = _uncommented(chunks, how.comment.encode(), quote)
     lines = whole_lines(chunks, name, quote)
-    head, separator = _first(lines), None
+    written = (text for chunk in lines if (text := chunk.lstrip(b"\r\n")))
+    head = next(written, b"")
     line, _, rest = head.partition(b"\n")
     if (separator := separator_said(line)) is not None:
-        head = rest.lstrip(b"\r\n") or _first(lines)
+        head = rest.lstrip(b"\r\n") or next(written, b"")
     lacks = "has no line below those that are left out" if how.skip_rows or how.comment else "is empty"
     require(head != b"", f"{name} {lacks}. It needs a line of column names, and rows below it")
     return lines, head, separator
@@ -278,10 +231,6 @@ def _names_below(path: Path, how: "FileParams") -> int | None:
         if alike and not texts_are_numbers(names) and texts_are_numbers(row):
             return index
     return None
-
-
-def _first(lines: Iterator[bytes]) -> bytes:
-    return next((text for chunk in lines if (text := chunk.lstrip(b"\r\n"))), b"")
 
 
 def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -> Iterator[bytes]:
@@ -322,13 +271,6 @@ def _separator(first: str, name: Path, how: "FileParams") -> str:
     return candidates[0]
 
 
-def _fields(line: str, separator: str, how: "FileParams", name: Path) -> list[str]:
-    try:
-        return split_line(line, separator, how)
-    except csv.Error:
-        raise ValueError(f"{name} has a first line that is not separated values: a quote is open") from None
-
-
 def split_line(line: str, separator: str, how: "FileParams") -> list[str]:
     """The fields of one line."""
     quoting = {"quoting": csv.QUOTE_NONE} if how.quote is None else {"quotechar": how.quote, "strict": True}
@@ -343,14 +285,14 @@ class _Blocks:
     def __init__(self, table: CsvTable, numbers: tuple[str, ...], texts: tuple[str, ...]) -> None:
         import pyarrow.csv as pc
 
-        self.table, self.numbers, self.texts = table, numbers, texts
+        self.table, self.how, self.numbers, self.texts = table, table.header.how, numbers, texts
         self.n_read, self.worded, self.bad = 0, frozenset[str](), tuple[str, ...]()
         # pyarrow needs a whole line in one block, so the block is as long as the longest line that is accepted.
         self.reading = pc.ReadOptions(column_names=list(table.names), use_threads=False, block_size=LONGEST_LINE)
         self.parsing = pc.ParseOptions(
-            delimiter=table.separator, quote_char=table.how.quote or False, newlines_in_values=True
+            delimiter=table.header.separator, quote_char=self.how.quote or False, newlines_in_values=True
         )
-        self.form = NumberFormat.of(table.how)
+        self.form = NumberFormat.of(self.how)
         self.types = self._types()
 
     def of(self, lines: Iterator[bytes], first: bytes) -> Iterator[Any]:
@@ -374,7 +316,7 @@ class _Blocks:
 
     def _row_end(self, chunk: bytes, start: int) -> int:
         """Where the first row ends after `start`, and another follows; 0 if there is no such place."""
-        quote = None if self.table.how.quote is None else self.table.how.quote.encode()
+        quote = None if self.how.quote is None else self.how.quote.encode()
         end = chunk.find(b"\n", start) + 1
         inside = quote is not None and chunk.count(quote, 0, end) % 2 == 1
         while end and inside:
@@ -392,7 +334,7 @@ class _Blocks:
             column_types=kinds,
             include_columns=[*self.numbers, *self.texts],
             null_values=list(self.form.gaps),
-            decimal_point=self.table.how.decimal,
+            decimal_point=self.how.decimal,
         )
 
     def _table(self, chunk: bytes) -> Any:
@@ -405,7 +347,7 @@ class _Blocks:
             before, self.worded = self.worded, frozenset(self.numbers)
             self.types = self._types()
             table = self._parsed(chunk)
-            self.worded = before if table is None else before.union(self._worded(table))
+            self.worded = before if table is None else before.union(self._truth_values(table))
             self.types = self._types()
         if table is None:
             return None
@@ -418,27 +360,22 @@ class _Blocks:
             converted = self.form.column(column) if written else self.form.known(column)
             bad += [name] * (converted is None)
             table = table if converted is None or converted is column else table.set_column(index, name, converted)
-        table = self._with_gaps(table)
+        for name in self.texts if self.form.missing else ():
+            # A word stands for a missing value.
+            marked = self.form.missing.taken_out(table.select([name])).column(name)
+            table = table.set_column(table.schema.get_field_index(name), name, marked)
         # The longest list is that of the first chunk, before it is split.
         self.bad = self.bad or tuple(bad)
         return None if bad else table
 
-    def _with_gaps(self, table: Any) -> Any:
-        """The table with nulls in its columns of text where a word stands for a missing value."""
-        if not self.texts or not self.form.missing:
-            return table
-        numeric = [name for name in table.schema.names if name not in self.texts]
-        marked = self.form.missing.taken_out(table.select(list(self.texts)))
-        for name in numeric:
-            marked = marked.append_column(name, table.column(name))
-        return marked.select(table.schema.names)
-
-    def _worded(self, table: Any) -> list[str]:
+    def _truth_values(self, table: Any) -> list[str]:
         """The columns of text among the numbers that hold truth values."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         lower = {name: pc.utf8_lower(pc.utf8_trim_whitespace(table.column(name))) for name in self.numbers}
-        return [name for name, column in lower.items() if pc.any(pc.is_in(column, value_set=_words())).as_py()]
+        truth = pa.array(["true", "false"])
+        return [name for name, column in lower.items() if pc.any(pc.is_in(column, value_set=truth)).as_py()]
 
     def _parsed(self, chunk: bytes) -> Any:
         import pyarrow as pa
@@ -446,10 +383,7 @@ class _Blocks:
 
         try:
             table = pc.read_csv(
-                io.BytesIO(chunk),
-                read_options=self.reading,
-                parse_options=self.parsing,
-                convert_options=self.types,
+                io.BytesIO(chunk), read_options=self.reading, parse_options=self.parsing, convert_options=self.types
             )
         except (pa.ArrowException, OSError):
             return None
@@ -461,30 +395,34 @@ class _Blocks:
         pyarrow takes a quote that is never closed, and text behind one that is. A quote that begins one row's text would then
         swallow the rows below it without a word.
         """
-        quote = self.table.how.quote
+        quote = self.how.quote
         # Where every line is a row, none was swallowed. That is nearly every chunk, and this is far quicker.
         if quote is None or quote.encode() not in chunk or chunk.count(b"\n") == count:
             return True
         try:
             rows = csv.reader(
-                io.StringIO(chunk.decode(), newline=""), delimiter=self.table.separator, quotechar=quote, strict=True
+                io.StringIO(chunk.decode(), newline=""),
+                delimiter=self.table.header.separator,
+                quotechar=quote,
+                strict=True,
             )
             return sum(1 for row in rows if row) == count
         except (UnicodeDecodeError, csv.Error):
             return False
 
     def _refusal(self, line: bytes) -> ValueError:
-        """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
-        table, where = self.table, f"{self.table.source} cannot be read after row {self.n_read}"
-        above = table.above if self.n_read == 0 else ""
-        if above and table.titled:
+        """The error for a line that cannot be read. It names columns and shows no value."""
+        table, separator = self.table, self.table.header.separator
+        where = f"{table.source} cannot be read after row {self.n_read}"
+        above, titled = table.header_fault() if self.n_read == 0 else ("", False)
+        if above and titled:
             # Not its columns are at fault.
             title = f"{table.source}: the first line seems to be a comment or a title, and not the column names"
             return ParameterError(verbatim(title) + above)
-        if line.startswith(b"#") and table.how.comment is None and not above:
-            above = ". If lines that begin with # are comments, give {comment=#}"
+        if line.startswith(b"#") and self.how.comment is None and not above:
+            above = _COMMENTS
         try:
-            fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
+            fields = split_line(line.decode().strip("\r\n"), separator, self.how)
         except UnicodeDecodeError:
             return ParameterError(
                 f"{verbatim(where)}: the next line is not UTF-8 text. Give the {{encoding}} of the file, such as "
@@ -505,8 +443,8 @@ class _Blocks:
                     f"{len(table.names)}. Make a file of each part"
                 )
             message = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
-            if table.separator == "," and len(fields) > len(table.names) and None not in map(could_be_number, fields):
-                # Where a comma is both, nobody can tell which of them it is.
+            if separator == "," and len(fields) > len(table.names) and None not in map(could_be_number, fields):
+                # Where a comma is both, there is no telling which of them it is.
                 message += ". If its numbers have decimal commas, quote them, or put semicolons between columns"
             return ParameterError(verbatim(message) + above)
         if fields == list(table.names):
@@ -514,7 +452,9 @@ class _Blocks:
         line_of = dict(zip(table.names, fields, strict=True))
         # Gaps say nothing: not every column has a unit.
         entries = [text for name in self.numbers if (text := line_of[name].strip()) not in self.form.gaps]
-        comma = self.form.advice if any("," in text for text in entries) else table.comma
+        # Where no comma separates columns, numbers often have one.
+        likely = separator != "," or self.how.decimal == "," or any("," in text for text in entries)
+        comma = self.form.advice * likely
         if len(entries) > 1 and not texts_are_numbers(entries):
             # Another header, or the units below one. Its columns are not at fault.
             return ParameterError(
@@ -533,12 +473,6 @@ class _Blocks:
         if self.n_read:
             advice += ". If that line alone is at fault, as a line of totals is, correct it"
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
-
-
-def _words() -> Any:
-    import pyarrow as pa
-
-    return pa.array(["true", "false"])
 
 
 def preamble(data: bytes, how: "FileParams") -> tuple[int, str | None] | None:
@@ -607,16 +541,13 @@ class TextRows:
                 columns is None or len(columns) == count,
                 f"{header.source} has {count} unnamed columns, and {len(columns or ())} are needed",
             )
-            return cls(
-                header=header,
-                names=tuple(columns or header.names),
-                places=tuple(range(count)),
-                form=NumberFormat.of(header.how),
-            )
-        wanted = None if columns is None else tuple(columns)
-        read = ColumnChoice(columns=wanted, literal=True).laid_out(header.source, header.names).read
-        at = {name: index for index, name in enumerate(header.names)}
-        return cls(header=header, names=read, places=tuple(at[name] for name in read), form=NumberFormat.of(header.how))
+            names, places = tuple(columns or header.names), tuple(range(count))
+        else:
+            wanted = None if columns is None else tuple(columns)
+            names = ColumnChoice(columns=wanted, literal=True).laid_out(header.source, header.names).read
+            at = {name: index for index, name in enumerate(header.names)}
+            places = tuple(at[name] for name in names)
+        return cls(header=header, names=names, places=places, form=NumberFormat.of(header.how))
 
     @property
     def comment(self) -> bytes | None:
@@ -637,33 +568,29 @@ class TextRows:
             if row is None:
                 if count == 0:
                     raise self._refusal(records[0], n_read)
-                return self._checked(out[:count])
+                out = out[:count]
+                break
             out[count] = row
-        return self._checked(out)
-
-    def _checked(self, rows: "Array") -> "Array":
-        """Refuse infinite numbers here, where the columns have names. A gap is for the stream to judge."""
         try:
-            require_entries(rows, [self.header.names[index] for index in self.places], gaps=True)
+            # Infinite numbers are refused here, where the columns have names. A gap is for the stream to judge.
+            require_entries(out, [self.header.names[index] for index in self.places], gaps=True)
         except ColumnsError as error:
             raise error.at(str(self.header.source)) from None
-        return rows
-
-    def _row(self, record: bytes) -> list[float] | None:
-        """The numbers of a record, None if it is bad in any way."""
-        try:
-            fields = split_line(self._text(record), self.header.separator, self.header.how)
-        except (csv.Error, ValueError):
-            return None
-        return self._numbers(fields, record) if len(fields) == len(self.header.names) else None
+        return out
 
     def _text(self, record: bytes) -> str:
         how = self.header.how
         # A column that is left out may hold anything, also bytes that are no UTF-8. A number is ASCII.
         return record.strip(b"\r\n").decode(how.encoding, "surrogateescape" if how.encoding == "utf-8" else "strict")
 
-    def _numbers(self, fields: Sequence[str], record: bytes) -> list[float] | None:
-        """The numbers at the places that are read, None if one of them is not a number."""
+    def _row(self, record: bytes) -> list[float] | None:
+        """The numbers of a record at the places that are read, None if it is bad in any way."""
+        try:
+            fields = split_line(self._text(record), self.header.separator, self.header.how)
+        except (csv.Error, ValueError):
+            return None
+        if len(fields) != len(self.header.names):
+            return None
         form = self.form
         if form.is_usual and not record.translate(None, _PLAIN):
             try:
@@ -671,10 +598,8 @@ class TextRows:
             except ValueError:
                 # A gap, or no number: the slower way below tells them apart.
                 pass
-        numbers = [form.number(fields[index]) for index in self.places]
-        return (
-            None if any(number is None for number in numbers) else [number for number in numbers if number is not None]
-        )
+        numbers = [number for index in self.places if (number := form.number(fields[index])) is not None]
+        return numbers if len(numbers) == len(self.places) else None
 
     def _refusal(self, record: bytes, n_read: int) -> ValueError:
         header, where = self.header, f"{self.header.source} cannot be read after row {n_read}"
@@ -721,12 +646,12 @@ def _without_formulas(table: Any) -> Any:
     import pyarrow as pa
     import pyarrow.types as types
 
-    for index, field in enumerate(table.schema):
-        column, kind = table.column(index), field.type
-        if types.is_dictionary(kind):
-            column, kind = column.cast(kind.value_type), kind.value_type
-        if types.is_string(kind) or types.is_large_string(kind):
-            table = table.set_column(index, field.name, as_plain_text(column))
+    for index, name in enumerate(table.schema.names):
+        column = table.column(index)
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if types.is_string(column.type) or types.is_large_string(column.type):
+            table = table.set_column(index, name, as_plain_text(column))
     return table.rename_columns(as_plain_text(pa.array(table.schema.names, pa.string())).to_pylist())
 
 

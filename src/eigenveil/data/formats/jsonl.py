@@ -2,15 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import ColumnFaults
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored, lines_in, tables_of
-from eigenveil.data.formats.text import cell_batches, cell_faults, lines_of
+from eigenveil.data.formats.base import CellTable, Format, Output, Scored, lines_in, tables_of
+from eigenveil.data.formats.text import lines_of
 from eigenveil.data.formats.unpacked import PACKED, Padding, require_bearable
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.errors import require
@@ -23,16 +22,10 @@ __all__ = ["JSONL"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class JsonTable:
+class JsonTable(CellTable):
     """Lines of JSON objects. The keys of the first are the column names, and no other line may have more."""
 
-    source: Path
-    names: tuple[str, ...]
     how: "FileParams"
-    named: bool = True
-    kinds: None = None
-    count: None = None
-    once: bool = False
 
     @classmethod
     def open(cls, source: Path, path: Path, how: "FileParams") -> "JsonTable":
@@ -47,22 +40,10 @@ class JsonTable:
         require(first is not None, f"{path} is empty. It needs a JSON object on each line")
         assert first is not None
         require(len(first) > 0, f"{path}: the first line has no keys. They are the column names")
-        return cls(source=path, names=tuple(first), how=how)
+        return cls(source=path, names=tuple(first), missing=MissingMarks.of(how), how=how)
 
-    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
-        """Batches of values, the `numbers` as float64."""
-        yield from cell_batches(self, self._blocks(size), numbers, texts)
-
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """Of all lines."""
-        return cell_faults(self, self._blocks(AT_ONCE), numbers)
-
-    @property
-    def missing(self) -> MissingMarks:
-        """What stands for a missing value besides null."""
-        return MissingMarks.of(self.how)
-
-    def _blocks(self, size: int) -> "Iterator[tuple[int, Mapping[str, list[Any]]]]":
+    def blocks(self, size: int) -> Iterator[tuple[int, Mapping[str, list[Any]]]]:
+        """Values of lines. What a line leaves out is missing."""
         keys, padding, n_read = frozenset(self.names), Padding(self.source, len(self.names)), 0
         objects = _objects(self.source, self.how)
         while block := list(islice(objects, size)):
@@ -97,7 +78,7 @@ def _objects(path: Path, how: "FileParams") -> Iterator[dict[str, Any]]:
             try:
                 record = json.loads(line, object_pairs_hook=_members)
                 if b"\\u" in line:
-                    # Half of a character, such as \ud800, is no text, and nobody could write it down.
+                    # Half of a character, such as \ud800, is no text, and could not be written to a file.
                     json.dumps(record, ensure_ascii=False).encode()
             except _Twice:
                 raise ValueError(
@@ -120,12 +101,9 @@ def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for table in tables_of(names, scored):
             for line in lines_in(table):
-                cells = dict(zip(table.schema.names, map(_in_json, line), strict=True))
+                numbers = (None if isinstance(cell, float) and not math.isfinite(cell) else cell for cell in line)
+                cells = dict(zip(table.schema.names, numbers, strict=True))
                 file.write(json.dumps(cells, ensure_ascii=False, default=str) + "\n")
-
-
-def _in_json(cell: Any) -> Any:
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 _SUFFIXES: Final = (".jsonl", ".ndjson")

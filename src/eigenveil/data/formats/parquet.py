@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import ColumnFaults, kinds_of, require_names
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable, write_tables
+from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.formats.base import Format, Output, SharedTable, matching, reading, require_readable, write_tables
 from eigenveil.data.formats.unpacked import require_groups
-from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.data.number_texts import MissingMarks
 from eigenveil.errors import join_names, require
 
 if TYPE_CHECKING:
@@ -20,21 +20,11 @@ __all__ = ["PARQUET"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ParquetTable:
-    """A Parquet file, or a folder of them with the same columns, in the order of their names.
+class ParquetTable(SharedTable):
+    """A Parquet file, or a folder of them with the same columns, in the order of their names."""
 
-    With `groups`, only those row groups of each file are read.
-    """
-
-    source: Path
     parts: tuple[Path, ...]
-    names: tuple[str, ...]
-    kinds: dict[str, str]
-    count: int
-    groups: tuple[int, ...] | None = None
-    missing: MissingMarks = NO_MARKS
-    named: bool = True
-    once: bool = False
+    groups: tuple[int, ...] | None = None  # The row groups of each file that are read, None for all.
 
     @classmethod
     def open(cls, source: Path, path: Path, how: "FileParams") -> "ParquetTable":
@@ -65,7 +55,6 @@ class ParquetTable:
         )
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
-        """Batches of each part."""
         import pyarrow.parquet as pq
 
         from eigenveil.core.threads import cores
@@ -88,10 +77,6 @@ class ParquetTable:
                     # Batches have their columns in the order of the file, and names may begin alike.
                     yield self.missing.taken_out(batch.select(wanted))
 
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """Of the columns that are numbers by type."""
-        return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
-
     def pieces(self, max_rows: int) -> Sequence["ParquetTable"]:
         """Runs of row groups of at most `max_rows` rows where groups are that small, none across two files."""
         import pyarrow.parquet as pq
@@ -104,19 +89,17 @@ class ParquetTable:
             for group in range(metadata.num_row_groups):
                 size = metadata.row_group(group).num_rows
                 if groups and count + size > max_rows:
-                    runs.append(self._piece(part, groups, count))
+                    runs.append((part, groups, count))
                     groups, count = [], 0
                 groups.append(group)
                 count += size
             if groups:
-                runs.append(self._piece(part, groups, count))
-        return runs
-
-    def _piece(self, part: Path, groups: Sequence[int], count: int) -> "ParquetTable":
-        return replace(self, source=part, parts=(part,), groups=tuple(groups), count=count)
+                runs.append((part, groups, count))
+        return [
+            replace(self, source=part, parts=(part,), groups=tuple(groups), count=count) for part, groups, count in runs
+        ]
 
     def dask_frame(self) -> Any:
-        """The same files as Dask reads them, cut at row groups."""
         import dask.dataframe as dd
 
         return dd.read_parquet([str(part) for part in self.parts])
@@ -139,21 +122,13 @@ def _parts(path: Path) -> tuple[Path, ...]:
 
 def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict[str, str]) -> None:
     """Refuse a part of a folder with other columns than the first. The order may differ: columns are found by name."""
-    lacking = [name for name in expected if name not in kinds]
-    extra = [name for name in kinds if name not in expected]
-    require(
-        not lacking,
-        f"{part} lacks columns that {first.name} has: {join_names(lacking)}. Files of a folder need the same ones",
-    )
-    require(
-        not extra,
-        f"{part} has columns that {first.name} lacks: {join_names(extra)}. Files of a folder need the same ones",
-    )
+    same = "Files of a folder need the same ones"
+    lacking, extra = ([name for name in a if name not in b] for a, b in ((expected, kinds), (kinds, expected)))
+    require(not lacking, f"{part} lacks columns that {first.name} has: {join_names(lacking)}. {same}")
+    require(not extra, f"{part} has columns that {first.name} lacks: {join_names(extra)}. {same}")
     other = [f"{name} ({kinds[name]}, there {kind})" for name, kind in expected.items() if kinds[name] != kind]
-    require(
-        not other,
-        f"{part} has columns of another type than {first.name}: {join_names(other)}. Write them with one type",
-    )
+    types = f"{part} has columns of another type than {first.name}: {join_names(other)}. Write them with one type"
+    require(not other, types)
 
 
 def _writer(path: Path, schema: Any) -> Any:

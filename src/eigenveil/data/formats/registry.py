@@ -4,27 +4,23 @@ Names and types of a table are read and checked when it is opened. Its rows come
 a pipe once. A file is read again for every pass, so it may be larger than memory.
 """
 
+import codecs
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from eigenveil.data.formats.arrays import NPY, NPZ
+from eigenveil.data.formats.arrays import NPY, NPZ, SVM
 from eigenveil.data.formats.arrow import ARROW
 from eigenveil.data.formats.base import Format, NamedTable, Output, Scored, require_readable
 from eigenveil.data.formats.csv import CSV
 from eigenveil.data.formats.jsonl import JSONL
 from eigenveil.data.formats.parquet import PARQUET
-from eigenveil.data.formats.svm import SVM
 from eigenveil.data.formats.xlsx import XLSX
-from eigenveil.errors import ParameterError, join_names, require, verbatim
-
-if TYPE_CHECKING:
-    pass
-import codecs
-from functools import partial
-
 from eigenveil.data.number_texts import missing_words, missing_words_from
+from eigenveil.errors import ParameterError, join_names, require, verbatim
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.values import Integer, InvalidValue, one_of
@@ -48,14 +44,10 @@ __all__ = [
 ]
 
 FORMATS: Final = (CSV, PARQUET, ARROW, JSONL, NPY, NPZ, SVM, XLSX)
-
 WORDS: Final = tuple(format_.word for format_ in FORMATS)
-
 PIPES: Final = tuple(format_.word for format_ in FORMATS if format_.comes_through_pipe)
-
 # How scores are written, by the ending of a file.
 OUTPUTS: Final[dict[str, Output]] = {ending: output for each in FORMATS for ending, output in each.outputs.items()}
-
 # What to convert a table to that several processes should read.
 SHARED: Final = " or ".join(format_.title for format_ in FORMATS if format_.is_shared and format_.has_names)
 
@@ -105,10 +97,8 @@ def followed_format(source: Any, how: "FileParams") -> Format:
             raise ParameterError(f"only {choices} can be followed, got {{kind=}}", kind=how.kind)
         return format_
     name = source.name.lower() if isinstance(source, Path) and source.is_file() else ""
-    others = [
-        ending for candidate in FORMATS if candidate not in able for ending in (*candidate.suffixes, *candidate.advice)
-    ]
-    if name.endswith(tuple(others)):
+    others = [candidate for candidate in FORMATS if candidate not in able]
+    if any(name.endswith((*candidate.suffixes, *candidate.advice)) for candidate in others):
         # Its first line is no line of names, and an error must not quote it.
         raise ValueError(
             f"{source} is no {choices} file, and only {choices} can be followed. Append the rows to a {choices} file"
@@ -123,17 +113,13 @@ def open_named(source: Any, how: "FileParams") -> NamedTable:
     format_ = format_of(path, how, piped=piped)
     require_options(path, how, format_)
     if piped:
-        require(
-            format_.comes_through_pipe,
-            f"{format_.word} cannot be read from a pipe; use a file, or send {' or '.join(PIPES)} through the pipe",
-        )
+        text = f"{format_.word} cannot be read from a pipe; use a file, or send {' or '.join(PIPES)} through the pipe"
+        require(format_.comes_through_pipe, text)
     else:
         require_readable(path)
-        folders = [candidate.title for candidate in FORMATS if candidate.is_folder]
-        require(
-            not path.is_dir() or format_.is_folder,
-            f"{path} is a folder. Give a file in it, or a folder of {' or '.join(folders)} files",
-        )
+        folders = " or ".join(candidate.title for candidate in FORMATS if candidate.is_folder)
+        text = f"{path} is a folder. Give a file in it, or a folder of {folders} files"
+        require(not path.is_dir() or format_.is_folder, text)
     assert format_.open is not None
     return format_.open(source if piped else path, path, how)
 
@@ -155,20 +141,15 @@ def require_passthrough(ending: str, schema: Any = None, *, option: str) -> None
     import pyarrow.types as types
 
     output = OUTPUTS[ending]
-    fitting = [other for other, each in OUTPUTS.items() if each.has_text]
-    require(
-        output.has_text,
-        f"--passthrough needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only",
-    )
-    nested = (
-        [] if schema is None or output.has_nested else [field.name for field in schema if types.is_nested(field.type)]
-    )
-    fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
-    require(
-        not nested,
-        f"--passthrough {join_names(nested)}: {ending} has no cells for lists or tables. Write the scores to "
-        f"{' or '.join(fitting)}",
-    )
+    *others, last = [other for other, each in OUTPUTS.items() if each.has_text]
+    text = f"--passthrough needs {option} {', '.join(others)} or {last}: {ending} has numbers only"
+    require(output.has_text, text)
+    if schema is None or output.has_nested:
+        return
+    nested = join_names(field.name for field in schema if types.is_nested(field.type))
+    fitting = " or ".join(other for other, each in OUTPUTS.items() if each.has_nested)
+    text = f"--passthrough {nested}: {ending} has no cells for lists or tables. Write the scores to {fitting}"
+    require(not nested, text)
 
 
 def write_scores(path: Path, ending: str, names: list[str], scored: Iterator[Scored]) -> None:
@@ -208,14 +189,12 @@ def thousands_mark(value: Any) -> str:
 
 def known_encoding(value: Any) -> str:
     """An encoding of text that Python knows, by its usual name."""
-    try:
+    with suppress(LookupError, TypeError):
         codec = codecs.lookup(value)
-    except (LookupError, TypeError):
-        raise InvalidValue("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
-    # Python's codecs also convert bytes to bytes, which is no text.
-    if not codec._is_text_encoding:
-        raise InvalidValue("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
-    return codec.name
+        # Python's codecs also convert bytes to bytes, which is no text.
+        if codec._is_text_encoding:
+            return codec.name
+    raise InvalidValue("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
 
 
 # In Python a table is read before it is handed over, and a study must not say how a site's file is written.

@@ -1,7 +1,7 @@
 """How much a compressed file may unpack to: a file of a megabyte must not fill the memory of the one who opens it.
 
 A table seldom shrinks to less than a tenth, and one of zeros and ones to a fiftieth. What unpacks to over a hundred times its
-size is refused before a row is read, or a member of an archive is opened. Whoever trusts it unpacks it first.
+size is refused before a row is read, or a member of an archive is opened. To read a file that you trust, unpack it first.
 """
 
 import struct
@@ -32,11 +32,11 @@ _BYTES: Final = 1 << 20
 # A small file may unpack to this many bytes whatever its size.
 _FREE: Final = 1 << 26
 _TIMES: Final = 100
-# So may each row group of a Parquet file: they are often large, and columns with few values shrink well.
+# Each row group of a Parquet file may do so too: they are often large, and columns with few values shrink well.
 _FREE_GROUP: Final = 1 << 28
 # Columns that a sparse matrix may have in any case, and otherwise as many as its file has bytes.
 _FREE_COLUMNS: Final = 1 << 20
-# So many columns of text take half a gigabyte to read, however few rows they have: 8 kB each. A file with more of them is longer.
+# 2^16 columns of text take half a gigabyte to read, however few rows they have: 8 kB each. A file with more columns is longer.
 _FREE_NAMES, _BYTES_EACH = 1 << 16, 16
 # Entries that a table may have in any case, though its file does not state them.
 _FREE_ENTRIES: Final = 1 << 22
@@ -46,12 +46,14 @@ class UnpacksTooMuch(ValueError):
     """A compressed file is refused for what it unpacks to."""
 
 
-def _most(path: Path) -> int:
-    return max(_FREE, _TIMES * path.stat().st_size)
+def _limit(path: Path, free: int = _FREE) -> int:
+    """The bytes that a file may unpack to."""
+    return max(free, _TIMES * path.stat().st_size)
 
 
-def _refusal(path: Path, limit: int, advice: str) -> UnpacksTooMuch:
-    return UnpacksTooMuch(f"{path} unpacks to more than {limit >> 20} MiB, over {_TIMES} times its size. {advice}")
+def _require_within(limit: int, size: int, path: Path, advice: str) -> None:
+    if size > limit:
+        raise UnpacksTooMuch(f"{path} unpacks to more than {limit >> 20} MiB, over {_TIMES} times its size. {advice}")
 
 
 def require_bearable(path: Path) -> None:
@@ -64,13 +66,12 @@ def require_bearable(path: Path) -> None:
     packed = PACKED.get(path.suffix.lower())
     if packed is None:
         return
-    limit, count = _most(path), 0
+    limit, count = _limit(path), 0
     # A damaged file is refused by its reader, which says where.
     with suppress(OSError, pa.ArrowException), pa.input_stream(str(path), compression=packed) as stream:
         while size := len(stream.read(_BYTES)):
             count += size
-            if count > limit:
-                raise _refusal(path, limit, "If you trust it, unpack it first, with gzip -d or zstd -d")
+            _require_within(limit, count, path, "If you trust it, unpack it first, with gzip -d or zstd -d")
 
 
 def require_members(path: Path, *, advice: str) -> None:
@@ -78,15 +79,13 @@ def require_members(path: Path, *, advice: str) -> None:
 
     Python reads no more of a member than its size in the list of members, so the sizes in this list are enough.
     """
-    limit = _most(path)
     with zipfile.ZipFile(path) as archive:
         total = sum(member.file_size for member in archive.infolist())
-    if total > limit:
-        raise _refusal(path, limit, advice)
+    _require_within(_limit(path), total, path, advice)
 
 
 def require_columns(path: Path, count: int, *, advice: str) -> None:
-    """Refuse a matrix with far more columns than its file can have entries: each takes memory, though nobody has it."""
+    """Refuse a matrix with far more columns than its file can have entries: each takes memory, even without an entry."""
     if count > max(_FREE_COLUMNS, path.stat().st_size):
         raise ParameterError(f"{verbatim(str(path))} states {count} columns, and has fewer bytes. {advice}")
 
@@ -101,16 +100,15 @@ def require_names_borne(path: Path, count: int) -> None:
 
 def require_groups(path: Path, sizes: Sequence[int]) -> None:
     """Refuse a Parquet file with a row group that unpacks to too much: a reader may hold a whole one. Its index has the sizes."""
-    limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
-    if max(sizes, default=0) > limit:
-        raise _refusal(path, limit, "Write it with smaller row groups, or with dictionaries")
+    advice = "Write it with smaller row groups, or with dictionaries"
+    _require_within(_limit(path, _FREE_GROUP), max(sizes, default=0), path, advice)
 
 
 def require_batches(path: Path) -> None:
     """Refuse an Arrow or Feather file with a batch that unpacks to too much: a reader unpacks a whole one."""
     import pyarrow as pa
 
-    limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
+    limit = _limit(path, _FREE_GROUP)
     count = largest = 0
     with path.open("rb") as file:
         # The file format has the same messages as a stream, behind its name, and an index.
@@ -123,14 +121,12 @@ def require_batches(path: Path) -> None:
                 count += message.type == "record batch"
                 if largest > limit:
                     break
-    if largest > limit:
-        raise _refusal(path, limit, "Write it with smaller batches")
+    _require_within(limit, largest, path, "Write it with smaller batches")
     if indexed:
         with pa.ipc.open_file(str(path)) as whole:
             # A batch that is only in the index would not have been looked at.
-            require(
-                count >= whole.num_record_batches, f"{path} cannot be read as arrow: its index does not fit its batches"
-            )
+            fits = count >= whole.num_record_batches
+        require(fits, f"{path} cannot be read as arrow: its index does not fit its batches")
 
 
 def _size_of(message: Any) -> int:

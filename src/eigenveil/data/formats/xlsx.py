@@ -6,7 +6,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from eigenveil.data.columns import ColumnFaults, require_names
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored, lines_in, tables_of
-from eigenveil.data.formats.text import CellDate, CellError, cell_batches, cell_faults, text_in
+from eigenveil.data.columns import require_names
+from eigenveil.data.formats.base import CellTable, Format, OddCell, Output, Scored, lines_in, tables_of, text_in
 from eigenveil.data.formats.unpacked import Padding, UnpacksTooMuch, require_members
 from eigenveil.data.number_texts import MissingMarks, could_be_names
 from eigenveil.errors import ParameterError, join_names, require, verbatim
@@ -31,32 +30,22 @@ __all__ = ["XLSX", "SheetWriter", "Workbook", "cell_name"]
 
 # The largest sheet of a spreadsheet program.
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
-
 _BYTES: Final = 1 << 16
-
 # XML elements that a sheet may have in any case, and for each of its values: each takes a microsecond, and no room when packed.
 _FREE_ELEMENTS, _ELEMENTS_EACH = 1 << 22, 64
-
 # And that the other parts may have in any case, and for each byte of the file: every text in their tables belongs to a cell.
 _FREE_BESIDE, _BESIDE_EACH = 1 << 21, 2
-
 # No tag or comment of an honest file is longer. The parser goes through an incomplete one again with each piece of the file.
 _LONGEST_TAG: Final = 1 << 20
-
 # What an old or encrypted file of Excel begins with.
 _OLE: Final = bytes.fromhex("d0cf11e0a1b11ae1")
-
 _DIGITS: Final = "0123456789"
-
 # Number formats of dates and times that have no text in the file.
 _DATES: Final = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
-
 # Of a number format what stands for itself: quoted, escaped or bracketed text but for hours, minutes and seconds.
 _LITERAL: Final = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|general', re.IGNORECASE)
-
 # How a file writes truth values.
 _TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
-
 _DAYS: Final = (datetime(1899, 12, 30), datetime(1904, 1, 1))
 
 
@@ -127,71 +116,64 @@ class Workbook:
     @classmethod
     def open(cls, path: Path) -> "Workbook":
         """The list of sheets is read now. A file that unpacks to too much is refused before any part of it is opened."""
+        sheets, later = dict[str, str](), False
         with _reading(path):
             with path.open("rb") as file:
                 old = file.read(len(_OLE)) == _OLE
             if old:
                 raise _Refused(f"{path} is an old .xls file, or protected by a password. Save it as .xlsx without one")
             require_members(path, advice="If you trust it, open it in a spreadsheet program and save it as csv")
-            return cls._of(path)
-
-    @classmethod
-    def _of(cls, path: Path) -> "Workbook":
-        with zipfile.ZipFile(path) as archive:
-            book = dict(_relations(archive, path, "").values())["officeDocument"]
-            if book.endswith(".bin"):
-                raise _Refused(f"{path} is a binary workbook (.xlsb). Save it as .xlsx")
-            parts = _relations(archive, path, book)
-            sheets: dict[str, str] = {}
-            later = False
-            for name, content in _events(archive, path, book):
-                if name == "sheet" and isinstance(content, dict):
-                    # The attribute has whatever prefix the file gives it.
-                    local = {key.rpartition(":")[2]: value for key, value in content.items()}
-                    kind, target = parts[local["id"]]
-                    # Other kinds are charts and dialogs, which have no cells.
-                    if kind == "worksheet":
-                        sheets[content["name"]] = target
-                elif name == "workbookPr" and isinstance(content, dict):
-                    later = content.get("date1904", "0") in ("1", "true")
-        require(bool(sheets), "no sheet")
+            with zipfile.ZipFile(path) as archive:
+                book = dict(_relations(archive, path, "").values())["officeDocument"]
+                if book.endswith(".bin"):
+                    raise _Refused(f"{path} is a binary workbook (.xlsb). Save it as .xlsx")
+                parts = _relations(archive, path, book)
+                for name, content in _events(archive, path, book):
+                    if name == "sheet" and isinstance(content, dict):
+                        # The attribute has whatever prefix the file gives it.
+                        local = {key.rpartition(":")[2]: value for key, value in content.items()}
+                        kind, target = parts[local["id"]]
+                        # Other kinds are charts and dialogs, which have no cells.
+                        if kind == "worksheet":
+                            sheets[content["name"]] = target
+                    elif name == "workbookPr" and isinstance(content, dict):
+                        later = content.get("date1904", "0") in ("1", "true")
+            require(bool(sheets), "no sheet")
         by_kind = dict(parts.values())
         return cls(
             path=path, sheets=sheets, _texts=by_kind.get("sharedStrings"), _styles=by_kind.get("styles"), _later=later
         )
 
+    def _part(self, part: str | None) -> Iterator[tuple[str, Any]]:
+        """The elements of a part of the file; none if it is left out."""
+        if part is not None:
+            with _reading(self.path), zipfile.ZipFile(self.path) as archive:
+                yield from _events(archive, self.path, part)
+
     @cached_property
     def texts(self) -> Sequence[str]:
         """The table of texts that cells refer to. Equal ones are held once."""
-        strings: list[str] = []
-        if self._texts is None:
-            return strings
-        unique: dict[str, str] = {}
-        pieces: list[str] = []
-        spoken = False
-        with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            for name, content in _events(archive, self.path, self._texts):
-                match name, content:
-                    case "si", dict():
-                        pieces = []
-                    case "rPh", _:
-                        # How a text is pronounced is no part of it.
-                        spoken = isinstance(content, dict)
-                    case "t", str() if not spoken:
-                        pieces.append(content)
-                    case "si", str():
-                        text = "".join(pieces)
-                        strings.append(unique.setdefault(text, text))
+        strings, unique, pieces, spoken = list[str](), dict[str, str](), list[str](), False
+        for name, content in self._part(self._texts):
+            match name, content:
+                case "si", dict():
+                    pieces = []
+                case "rPh", _:
+                    # How a text is pronounced is no part of it.
+                    spoken = isinstance(content, dict)
+                case "t", str() if not spoken:
+                    pieces.append(content)
+                case "si", str():
+                    text = "".join(pieces)
+                    strings.append(unique.setdefault(text, text))
         return strings
 
     @cached_property
     def dates(self) -> frozenset[str]:
         """The numbers of the styles that show a number as a date or a time."""
-        if self._styles is None:
-            return frozenset()
         formats, styles, inside, count = dict[str, str](), set[str](), False, 0
-        with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            for name, content in _events(archive, self.path, self._styles):
+        with _reading(self.path):
+            for name, content in self._part(self._styles):
                 if name == "cellXfs":
                     inside = isinstance(content, dict)
                 if not isinstance(content, dict):
@@ -199,14 +181,15 @@ class Workbook:
                 if name == "numFmt":
                     formats[content["numFmtId"]] = content["formatCode"]
                 elif name == "xf" and inside:
-                    if _is_date(content.get("numFmtId", "0"), formats):
+                    number = content.get("numFmtId", "0")
+                    code = _LITERAL.sub("", formats[number]) if number in formats else None
+                    if int(number) in _DATES if code is None else re.search(r"[dmyhs]", code, re.IGNORECASE):
                         styles.add(str(count))
                     count += 1
         return frozenset(styles)
 
     def rows(self, sheet: str) -> Iterator[tuple[int, list[Any]]]:
-        """The rows of a sheet that have a value, with their numbers from 1. Cells are numbers, truth values, text, `CellDate`,
-        `CellError` or None."""
+        """The rows of a sheet that have a value, with their numbers from 1. Cells are those of `CellTable`."""
         texts, dates, last_row = self.texts, self.dates, 0
         with _reading(self.path):
             archive = zipfile.ZipFile(self.path)
@@ -224,13 +207,6 @@ class Workbook:
                 # To its end, where Python compares the checksum.
                 while file.read(_BYTES):
                     pass
-
-
-def _is_date(number: str, formats: Mapping[str, str]) -> bool:
-    code = formats.get(number)
-    if code is None:
-        return int(number) in _DATES
-    return re.search(r"[dmyhs]", _LITERAL.sub("", code), re.IGNORECASE) is not None
 
 
 def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Any:
@@ -319,9 +295,7 @@ class _SheetParser:
     def feed(self, chunk: bytes, path: Path) -> list[tuple[int, list[Any]]]:
         """The rows that are complete with this piece. An empty one ends the sheet."""
         if self._parser is None:
-            self._parser = _parser(path)
-            self._parser.StartElementHandler, self._parser.EndElementHandler, text = self._handlers(path)
-            self._parser.CharacterDataHandler = text
+            self._parser = self._made(path)
         if chunk:
             self._fed = _fed(self._parser, chunk, self._fed, path)
         else:
@@ -331,7 +305,7 @@ class _SheetParser:
         self._ready.clear()
         return rows
 
-    def _handlers(self, path: Path) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+    def _made(self, path: Path) -> Any:
         # Local variables, because there are three calls for each cell of a sheet.
         names, columns, ready, value_of = _Locals(), _Columns(), self._ready, self._value
         row: list[Any] = []
@@ -404,12 +378,14 @@ class _SheetParser:
             if reading:
                 texts.append(piece)
 
-        return start, end, text
+        parser = _parser(path)
+        parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
+        return parser
 
     def _value(self, kind: str, value: str | None, style: str | None, *, formula: bool) -> Any:
         if value is None or (value == "" and kind == "n"):
             # A program that does not calculate leaves the result out, and a gap in its place would be a silent loss.
-            return CellError() if formula else None
+            return OddCell("", "formula saved without its result") if formula else None
         match kind:
             case "n":
                 number = float(value)
@@ -422,31 +398,27 @@ class _SheetParser:
             case "b":
                 return _TRUTH[value]
             case "e":
-                return CellError(value)
+                return OddCell(value, "error of a formula" if value else "formula saved without its result")
             case "d":
-                return CellDate(value)
+                return OddCell(value, "date")
         return value
 
-    def _date(self, days: float) -> CellDate:
+    def _date(self, days: float) -> OddCell:
         try:
             # Excel has a 29th of February 1900, and days before it are one off.
             early = self._first_day == _DAYS[0] and days < 60
             when = self._first_day + timedelta(days=days + early, microseconds=500)
         except (OverflowError, ValueError):
-            return CellDate(repr(days))
+            return OddCell(repr(days), "date")
         when = when.replace(microsecond=when.microsecond // 1000 * 1000)
-        return CellDate(str(when if abs(days) >= 1 else when.time()))
+        return OddCell(str(when if abs(days) >= 1 else when.time()), "date")
 
 
 _MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-
 _RELATED: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-
 _PACKAGE: Final = "http://schemas.openxmlformats.org/package/2006"
-
 _KINDS: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-
-# Style 1 is that of text: with it a program never takes a text for a formula, not even when somebody edits the cell.
+# Style 1 is for text: with it a program never takes a text for a formula, not even when the cell is edited.
 _PARTS: Final = {
     "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types"><Default Extension="rels" '
     'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
@@ -470,14 +442,10 @@ _PARTS: Final = {
     '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0" quotePrefix="1"/></cellXfs>'
     '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
 }
-
 _HEADING: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-
 # What XML has no character for, and a carriage return, which it would turn into a line feed.
 _NO_CHARACTER: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff\ud800-\udfff]|_(?=x[0-9A-Fa-f]{4}_)")
-
 _LONGEST_TEXT: Final = 32_767
-
 # A larger whole number, such as an id, would lose digits in a spreadsheet program, and becomes text.
 _LARGEST_EXACT: Final = 10**15
 
@@ -505,9 +473,9 @@ class SheetWriter:
         """Add rows of numbers, truth values, texts and None."""
         for row in rows:
             self._count += 1
+            fits = self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS
             require(
-                self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS,
-                f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet",
+                fits, f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet"
             )
             self._letters += [cell_name(1, index)[:-1] for index in range(len(self._letters), len(row))]
             cells = "".join(
@@ -530,10 +498,8 @@ def _written(ref: str, cell: Any) -> str:
             # A sheet has no cell for NaN.
             return ""
     text = _NO_CHARACTER.sub(lambda matched: f"_x{ord(matched[0]):04X}_", str(cell))
-    require(
-        len(text) <= _LONGEST_TEXT,
-        f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
-    )
+    fits = len(text) <= _LONGEST_TEXT
+    require(fits, f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet")
     return f'<c r="{ref}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'
 
 
@@ -543,25 +509,27 @@ _TOP: Final = 30
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SheetTable:
+class SheetTable(CellTable):
     """One sheet of an xlsx file, with its column names in the first row that is not empty."""
 
-    source: Path
-    names: tuple[str, ...]
-    named: bool
     book: Workbook
     sheet: str
     first: int  # The first row of values.
-    missing: MissingMarks
-    kinds: None = None
-    count: None = None
-    once: bool = False
 
     @classmethod
     def open(cls, source: Path, path: Path, how: "FileParams") -> "SheetTable":
         """The names are read now, and the rows below them are looked at in case the names are further down."""
         book = Workbook.open(path)
-        sheet = _sheet(book, how.sheet)
+        sheets, sheet = list(book.sheets), how.sheet
+        if sheet is None and len(sheets) > 1:
+            raise ParameterError(
+                f"{verbatim(f'{path} has several sheets: {join_names(sheets)}')}. Say which with {{sheet}}"
+            )
+        sheet = sheets[0] if sheet is None else sheet
+        if sheet not in sheets:
+            raise ParameterError(
+                f"{verbatim(f'{path} has no sheet {sheet!r}; it has {join_names(sheets)}')}. Check {{sheet}}"
+            )
         rows = (row for row in book.rows(sheet) if row[0] > how.skip_rows)
         top = list(islice(rows, _TOP))
         where = f"{path}, sheet {sheet!r}"
@@ -583,15 +551,8 @@ class SheetTable:
             missing=MissingMarks.of(how),
         )
 
-    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
-        """Batches of cells, the `numbers` as float64."""
-        yield from cell_batches(self, self._blocks(size), numbers, texts)
-
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """Of all rows: a sheet is not long."""
-        return cell_faults(self, self._blocks(AT_ONCE), numbers)
-
-    def _blocks(self, size: int) -> "Iterator[tuple[int, Mapping[str, list[Any]]]]":
+    def blocks(self, size: int) -> Iterator[tuple[int, Mapping[str, list[Any]]]]:
+        """Cells of rows, all as wide as the names."""
         width, padding = len(self.names), Padding(self.source, len(self.names))
         # Rows below the table that are empty, or were only formatted, are no rows.
         rows = (row for row in self.book.rows(self.sheet) if row[0] >= self.first)
@@ -611,20 +572,6 @@ class SheetTable:
             n_read += len(block)
 
 
-def _sheet(book: Workbook, name: str | None) -> str:
-    sheets = list(book.sheets)
-    if name is None and len(sheets) > 1:
-        raise ParameterError(
-            f"{verbatim(f'{book.path} has several sheets: {join_names(sheets)}')}. Say which with {{sheet}}"
-        )
-    sheet = sheets[0] if name is None else name
-    if sheet not in sheets:
-        raise ParameterError(
-            f"{verbatim(f'{book.path} has no sheet {sheet!r}; it has {join_names(sheets)}')}. Check {{sheet}}"
-        )
-    return sheet
-
-
 def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
     """The column names in the first of the rows. What is wrong with them is told by the names of cells."""
     number, header = top[0]
@@ -638,14 +585,13 @@ def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
             f"{verbatim(where)}: the first row with a value is row {number}. It has {columns}, and a row below it "
             f"has {widest}. {hint or f'Name each column in row {number}, or say with {{skip_rows}} where the names are'}"
         )
-    names = [_name(cell) for cell in header]
-    bad = next((index for index, name in enumerate(names) if name is None), None)
+    texts = [(text_in(cell) or "").strip() for cell in header]
+    bad = next((index for index, cell in enumerate(header) if not isinstance(cell, str | float | None)), None)
     if bad is not None:
         raise ParameterError(
             f"{verbatim(where)}: cell {cell_name(number, bad)} must be a column name, and holds a date, a truth value or an "
             f"error. {hint or 'Write a name there'}"
         )
-    texts = [name or "" for name in names]
     numbers = [index for index, cell in enumerate(header) if isinstance(cell, float)]
     # Names may count up, such as years. A single number is as likely a person's.
     if len(numbers) == 1 or not could_be_names(texts):
@@ -656,13 +602,6 @@ def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
         )
     # As in a csv: pandas writes row numbers under no name at all.
     return tuple(name or f"Unnamed: {index}" for index, name in enumerate(texts))
-
-
-def _name(cell: Any) -> str | None:
-    """The name in a cell, empty if it has none; None if it cannot be one."""
-    if cell is None or isinstance(cell, str):
-        return (cell or "").strip()
-    return text_in(cell) if isinstance(cell, float) else None
 
 
 def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:

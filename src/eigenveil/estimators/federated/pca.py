@@ -17,6 +17,7 @@ from eigenveil.estimators.fitted import FittedPCA, SimulatedParties
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
 from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array
+from eigenveil.methods import method_of
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import parameters, validate_params
@@ -394,8 +395,10 @@ class FederatedPCA(SimulatedParties, ColumnsParams, FederatedParams, FittedPCA):
             ),
         )
         if self.converged_ is False and self.rounds is None:
+            last = method_of(plan.method).keeps_products
+            choices = "or a larger tolerance" if last else "a larger tolerance, or method='krylov'"
             warnings.warn(
-                f"{plan.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov'. "
+                f"{plan.method} did not converge within the tolerance. Use more rounds, {choices}. "
                 "If variances differ by many orders of magnitude, bring the columns to like units.",
                 ConvergenceWarning,
                 stacklevel=3,

@@ -650,8 +650,6 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
         )
         yield text, ConvergenceWarning
     if pca.converged_ is False and pca.rounds is None:
-        text = (
-            f"{fit.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
-            "'covariance'."
-        )
+        others = "method='covariance'" if fit.method.keeps_products else "method='krylov' or 'covariance'"
+        text = f"{fit.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or {others}."
         yield text, ConvergenceWarning

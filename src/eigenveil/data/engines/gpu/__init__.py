@@ -4,13 +4,8 @@ The bits are those of rows in memory. Every entry is clipped and rounded onto th
 in the same order. Whole numbers are then multiplied and added, which no order changes. What is decided for a row as a whole (how
 much of it is clipped away) is decided by `Domain` itself, from the squared norms that the device found.
 
-The files:
-  - `rows.py`: `DeviceRows`, which estimators accept, and `rows_on_device`, which makes them.
-  - `blocks.py`: how rows get to the device, and their squared norms.
-  - `sums.py`: the sums.
-  - `fused.py`: the same on an NVIDIA GPU, without intermediate tables.
-Estimators call this package, and sums in floating point, which say themselves how a device adds them up. It may import what the
-rest of `data` may.
+`rows.py` has `DeviceRows`, which estimators accept, `rows_on_device`, which makes them, and the sums. `fused.py` has blocks on
+the device with their squared norms, and the same sums on an NVIDIA GPU without intermediate tables.
 """
 
 from eigenveil.data.engines.gpu.rows import DeviceRows, rows_on_device

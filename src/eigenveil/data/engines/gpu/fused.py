@@ -2,8 +2,8 @@
 
 Without them each step of the clipping writes a table as large as the rows, and the memory of the device is what takes the time.
 Three kernels read the rows once each: their squared norms, their scores, and the products of rows with scores. No clipped row is
-ever written. Norms add up in numpy's order (`blocks.row_sums`), nothing is fused that would round differently, and everything
-else is whole numbers. So the bits are those of rows in memory.
+ever written. Norms add up in numpy's order (`row_sums`), nothing is fused that would round differently, and everything
+else is whole numbers, which gives the bits of rows in memory.
 """
 
 import math
@@ -22,7 +22,6 @@ __all__ = ["DeviceBlock", "Mover", "fused_products", "fused_squares", "leaves", 
 
 # numpy adds up a row in halves, until so few numbers are left, and these in eight running sums.
 _LEAF: Final = 128
-
 _LANES: Final = 8
 
 
@@ -207,20 +206,15 @@ except ModuleNotFoundError:
 
 # Vectors of a basis that one pass takes: more would not fit into a processor's registers. And the fewest it multiplies with.
 _WIDEST, _NARROWEST = 64, 16
-
 # The most leaves of a row's pairwise sum that a kernel can hold: 32768 columns.
 _MOST_LEAVES: Final = 256
-
 # Products of rows with scores that add up exactly in float64, and rows after which sums in int64 could overflow.
 _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
-
 # Rows whose scores are on the device at a time.
 _AT_ONCE: Final = 1 << 21
-
 # Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
 # parts a sum's rows are divided.
 _SCORE_TILE, _BACK_TILE, _PARTS = (64, 16, 4, 4), (64, 16, 2, 3), 4
-
 # What a sum in int64 may reach.
 _ROOM: Final = 1 << 61
 

@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeVar, final
+from typing import Any, ClassVar, Final, TypeVar, final
 
 import numpy as np
 
 from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, nobody
 from eigenveil.core.domain import SCORE, SCORE_BITS, Domain, unit_of
-from eigenveil.core.rows import Block, Progress, Rows, RowSum, require_real
+from eigenveil.core.rows import Block, Progress, RowSum, require_real
 from eigenveil.core.whole import (
     COUNT_UNIT,
     SUM_BITS,
@@ -30,60 +30,25 @@ from eigenveil.data.rows import FILL_PUBLICLY, DenseRows, WatchedRows, WeightedR
 from eigenveil.errors import EngineLost, ParameterError, require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["Blocks", "DeviceRows", "device_sum", "float_total", "rows_on_device", "words_for_the_device"]
+__all__ = ["DeviceRows", "device_sum", "float_total", "rows_on_device", "words_for_the_device"]
 
 # Rows of a table have 17 bits, so 2^19 of their products, or of the entries for a sum, add up exactly in float64.
 _ROW_BITS: Final = 17
-
 _EXACT_ROWS: Final = 1 << 19
-
 # Scores have 27 bits: so many of their products with rows.
 _SCORED_ROWS: Final = 1 << 9
-
 # Columns from which a Gram matrix is worth computing by strips, and how many strips there are.
 _WIDE, _STRIPS = 1024, 4
-
 # What sums in int64 may reach on the device before they are brought here.
 _ROOM: Final = 1 << 62
 
 
-class Blocks(Protocol):
-    """Rows on a device, block after block."""
-
-    @property
-    def xp(self) -> Any:
-        """The array-API functions of the device's library."""
-        ...
-
-    @property
-    def device(self) -> Any:
-        """The device, in the library's terms."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
-
-    @property
-    def weights(self) -> Array | None:
-        """How much each row counts, in memory."""
-        ...
-
-    def device_blocks(self) -> Iterable[DeviceBlock]:
-        """The rows in order."""
-        ...
-
-    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
-        """Products with a basis on its grid and on the device, computed in a faster way; None where the device has none."""
-        ...
-
-
-def device_sum(rows: Blocks, work: Any) -> Any:
+def device_sum(rows: "DeviceRows", work: Any) -> Any:
     """The sum that `work` describes, or None if it must be worked out in memory, block by block."""
     if isinstance(work, CountWork):
-        # A count needs the weights alone.
-        return work.of(_weights_alone(rows.shape[0], rows.weights))
+        # A count needs the weights alone: rows of one zero each have them.
+        zeros = DenseRows(np.broadcast_to(np.float64(0.0), (rows.shape[0], 1)))
+        return work.of(zeros if rows.weights is None else WeightedRows(zeros, rows.weights))
     domain = getattr(work, "region", getattr(work, "domain", None))
     if not isinstance(domain, Domain):
         return None
@@ -99,13 +64,7 @@ def device_sum(rows: Blocks, work: Any) -> Any:
     return _SUMS[type(work)](rows, work, mover)
 
 
-def _weights_alone(count: int, weights: Array | None) -> Rows:
-    """Rows of one zero each, with the weights: all that a count needs."""
-    rows = DenseRows(np.broadcast_to(np.float64(0.0), (count, 1)))
-    return rows if weights is None else WeightedRows(rows, weights)
-
-
-def _gram(rows: Blocks, work: GramWork, mover: Mover) -> WholeSums:
+def _gram(rows: "DeviceRows", work: GramWork, mover: Mover) -> WholeSums:
     unit = unit_of(work.region)
 
     def product(block: DeviceBlock) -> Any:
@@ -135,7 +94,7 @@ def _gram_of(xp: Any, inside: Any) -> Any:
     return xp.concat(whole, axis=0)
 
 
-def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
+def _sum(rows: "DeviceRows", work: SumWork, mover: Mover) -> WholeSums:
     unit = sum_unit(work.region)
 
     def product(block: DeviceBlock) -> Any:
@@ -144,7 +103,7 @@ def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
     return WholeSums(total=_added_up(rows, product, (work.region.dim,), each=1 << (_ROW_BITS + SUM_BITS)), unit=unit)
 
 
-def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
+def _products(rows: "DeviceRows", work: ProductsWork, mover: Mover) -> WholeSums:
     domain, basis = mover.domain, on_basis_grid(mover.put(work.basis), rows.xp)
     if (faster := rows.products(domain, basis)) is not None:
         return faster
@@ -163,7 +122,7 @@ def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
     return WholeSums(total=total, unit=unit * (unit / SCORE))
 
 
-def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[int, ...], *, each: int) -> Total:
+def _added_up(rows: "DeviceRows", product: Callable[[DeviceBlock], Any], shape: tuple[int, ...], *, each: int) -> Total:
     """The sum of what `product` finds in each block, in whole numbers, of which a row adds at most `each`."""
     total, running, count = None, None, 0
     for block in rows.device_blocks():
@@ -189,7 +148,7 @@ def _own(values: Any) -> Any:
     return array if hasattr(values, "cpu") and values.device.type != "cpu" else np.array(array)
 
 
-def _trace(rows: Blocks, work: TraceWork, mover: Mover) -> int:
+def _trace(rows: "DeviceRows", work: TraceWork, mover: Mover) -> int:
     unit, total = unit_of(work.region) ** 2, 0
     for block in rows.device_blocks():
         # Rows are clipped to the ball, so a norm beyond it counts as the radius.
@@ -199,14 +158,14 @@ def _trace(rows: Blocks, work: TraceWork, mover: Mover) -> int:
     return total
 
 
-def _tails(rows: Blocks, work: TailsWork, mover: Mover) -> Total:
+def _tails(rows: "DeviceRows", work: TailsWork, mover: Mover) -> Total:
     total = nobody(work.cells.count)
     for block in rows.device_blocks():
         work.count(total, np.sqrt(on_host(mover.measured(block.values)[1])), block.weights)
     return total
 
 
-def _column_tails(rows: Blocks, work: ColumnTailsWork, mover: Mover) -> Total:
+def _column_tails(rows: "DeviceRows", work: ColumnTailsWork, mover: Mover) -> Total:
     xp, dim, count = rows.xp, work.domain.dim, work.cells.count
     total, edges = nobody(dim * count), mover.put(work.cells.edges)
     first = count * xp.arange(dim, dtype=xp.int64, device=rows.device)
@@ -243,17 +202,12 @@ _SUMS: Final[dict[type, Callable[..., Any]]] = {
     TailsWork: _tails,
     ColumnTailsWork: _column_tails,
 }
-
 _Sums = TypeVar("_Sums")
-
 # Numbers of a block: half a gigabyte in float64, enough to keep a large GPU busy. A few copies of it are made at a time.
 _BLOCK_NUMBERS: Final = 1 << 26
-
 # More rows do not add up exactly in float64.
 _MOST_ROWS: Final = 1 << 18
-
 _NOT_FINITE: Final = f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}"
-
 _INSTALL: Final = "Install the extra: pip install 'eigenveil[torch]'"
 
 
@@ -324,32 +278,25 @@ class DeviceRows:
     """Rows, (n, d), in an array on a `device`, or on their way to it. Sums are worked out there and only sums come back.
 
     Sums that the device does not know, and steps that need the rows themselves, read copies of blocks in memory. The device is
-    in the same hands as the memory, so that reveals nothing. `weights`, (n,), are those of people's rows. With `gaps`, NaN is a
-    missing value.
+    in the same hands as the memory, so that reveals nothing.
     """
 
+    sparse: ClassVar = False
     values: Any
-    xp: Any
-    device: Any
-    weights: Array | None = None
+    xp: Any  # The array-API functions of the device's library.
+    device: Any  # In the library's terms.
+    weights: Array | None = None  # How much each row counts, (n,), in memory.
     progress: Progress | None = None
-    gaps: bool = False
+    gaps: bool = False  # NaN is a missing value.
     # The last factors by which rows were clipped, on the device: a power iteration asks for the same ones in every round.
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return int(self.values.shape[0]), int(self.values.shape[1])
 
     @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
-    @property
     def counts_people(self) -> bool:
-        """Whether rows are weighted so that a person counts once."""
         return self.weights is not None
 
     def by_person(self, person: Any) -> "DeviceRows":
@@ -372,7 +319,7 @@ class DeviceRows:
             sums: _Sums | None = device_sum(replace(self, progress=progress), work)
         if sums is not None:
             return sums
-        copies = _Copies(self)
+        copies = _Copies(self.shape, self.blocks)
         return work.of(copies if progress is None else WatchedRows(copies, progress))
 
     def device_blocks(self) -> Iterator[DeviceBlock]:
@@ -418,23 +365,11 @@ class DeviceRows:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copies:
-    """The rows of a device as rows in memory, a block at a time."""
+    """The rows of a device as rows in memory, a block at a time. They have no `total`, so sums read the blocks."""
 
-    inner_rows: DeviceRows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.inner_rows.shape
-
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Copies of blocks."""
-        return self.inner_rows.blocks(size)
+    sparse: ClassVar = False
+    shape: tuple[int, int]
+    blocks: Callable[[int], Iterator[Block]]
 
 
 def _uploaded(slices: Iterator[tuple[int, Any]], device: Any, *, gaps: bool) -> Iterator[tuple[int, Any]]:
