@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
+from eigenveil import FederatedPCA
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
@@ -15,7 +17,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal, sines, top_eigen
-from eigenveil.methods.krylov import KrylovState, KrylovSum
+from eigenveil.methods.krylov import METHOD, KrylovState, KrylovSum
 from eigenveil.methods.power import PowerIteration
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question
@@ -284,3 +286,10 @@ def test_questions_and_parts_that_cannot_be_are_refused() -> None:
     for bad in (*damaged, np.full((4, 2), np.nan), np.full((4, 2), 1e200)):
         with pytest.raises(ValueError):
             task.part(asked, (bad,))
+
+
+def test_a_fit_that_did_not_converge_is_not_told_to_use_its_own_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(METHOD), "max_rounds", 1)
+    rows = np.random.default_rng(0).standard_normal((60, 40))
+    with pytest.warns(ConvergenceWarning, match="Use more rounds, or a larger tolerance\\. "):
+        FederatedPCA(2, epsilon=None, method="krylov").fit([rows[:30], rows[30:]])

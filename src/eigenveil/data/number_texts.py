@@ -119,7 +119,13 @@ class MissingMarks:
 
 
 def as_doubles(column: Any) -> Any:
-    """An Arrow column of numbers as float64. Too large ones become infinite."""
+    """An Arrow column of numbers as float64. Too large ones become infinite.
+
+    >>> import decimal
+    >>> import pyarrow as pa
+    >>> as_doubles(pa.array([decimal.Decimal("0.7")])).to_pylist()
+    [0.7]
+    """
     import pyarrow as pa
 
     # Arrow computes the digits of a decimal over a power of ten, which turns 0.7 into 0.7000000000000001. Their text does not.
