@@ -285,19 +285,15 @@ class ColumnLayout:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChoice:
-    """What a caller says of the columns of a table.
+    """What a caller says of the columns of a table."""
 
-    `columns` and `drop` are names or patterns; an entry that is no name may be several of them with commas between. With
-    `literal` they are names as they stand, from a model or a study. `passthrough` is read next to the rows, for those who may see
-    them.
-    """
-
+    # Names or patterns; an entry that is no name may be several of them with commas between.
     columns: tuple[str, ...] | None = None
     drop: tuple[str, ...] = ()
-    one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    person: str | None = None
-    passthrough: tuple[str, ...] = ()
-    literal: bool = False
+    one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # The public levels of columns of text.
+    person: str | None = None  # Which person a row belongs to.
+    passthrough: tuple[str, ...] = ()  # Read next to the rows, for those who may see them.
+    literal: bool = False  # All are names as they stand, from a model or a study.
 
     @classmethod
     def of(cls, options: Any, *, person: str | None = None) -> "ColumnChoice":

@@ -217,7 +217,7 @@ def counts_people(rows: Any) -> bool:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRows(WrappedRows):
-    """Rows of a file with what the file said of them: the `names` of their columns, and the column of the `person`.
+    """Rows of a file with the names of their columns, and the column of the person.
 
     The columns were chosen, and the rows weighted by person, when the file was read. An estimator learns the names, and takes
     its own `person` for that column only if it is the same one.

@@ -238,15 +238,12 @@ _BATCH_NUMBERS: Final = 1 << 20
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any.
+    """Rows that are read once."""
 
-    `count` is how many rows will come, where the file says so. Where a column names the person of each row, batches are Arrow
-    tables, and that column is their last.
-    """
-
+    # Each (b, d), dense or CSR. Where a column names the person of each row, Arrow tables, and that column is their last.
     batches: Iterator[Any]
-    columns: tuple[str, ...] | None
-    count: int | None = None
+    columns: tuple[str, ...] | None  # Their names, if there are any.
+    count: int | None = None  # How many rows will come, where the file says so.
 
 
 def open_source(

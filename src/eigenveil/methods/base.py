@@ -69,18 +69,14 @@ _STILL: Final = 5e-4
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Scene:
-    """What is rehearsed: rows whose Gram matrix is diag(`gram`) + shift shift^T, (d,) each, in units of row_bound^2.
-
-    `multiplier` is the noise on a sum over its sensitivity, if it gets the components' whole budget. `seed` draws the
-    noise.
-    """
+    """What is rehearsed: rows whose Gram matrix is diag(`gram`) + shift shift^T, (d,) each, in units of row_bound^2."""
 
     gram: Array
     shift: Array | None
     rank: int
     neighbours: Neighbours
-    multiplier: float
-    seed: int
+    multiplier: float  # The noise on a sum over its sensitivity, if it gets the components' whole budget.
+    seed: int  # Of the noise.
 
     @property
     def dim(self) -> int:

@@ -43,28 +43,22 @@ _FARTHEST = 2 + 1e-6
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalPart:
-    """A site's last product, (d, r), aligned with the broadcast basis, and how far its basis was from that (`spread`).
+    """What a site sends."""
 
-    The spread is NaN where it is not public.
-    """
-
-    product: Array
-    spread: float
+    product: Array  # Its last product, (d, r), aligned with the broadcast basis.
+    spread: float  # How far its basis was from that one; NaN where it is not public.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalState:
-    """The public state: rounds done, the basis to broadcast, (d, r), and the results of the last round.
+    """The public state."""
 
-    The largest sine between the last two estimates is `movement`. The largest distance of a site from the basis is `spread`.
-    """
-
-    round: int
-    basis: Array
-    space: Subspace | None = None
-    movement: float = math.inf
-    spread: float | None = None
+    round: int  # Rounds done.
+    basis: Array  # To be broadcast, (d, r).
+    space: Subspace | None = None  # The last estimate.
+    movement: float = math.inf  # The largest sine between the last two estimates.
+    spread: float | None = None  # The largest distance of a site from the basis.
 
 
 @final

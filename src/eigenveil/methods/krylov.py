@@ -54,22 +54,16 @@ _ORTHONORMAL = 1e-8
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KrylovState:
-    """The public state: G Q = Q H + R E^T for the blocks Q multiplied so far, where R is the part outside their span.
-
-    Q is `span`, (d, m), and H is `small`, (m, m). The orthonormal basis of R is `basis`, (d, p): the next block to multiply. It
-    has no column if Q spans an invariant space. The Ritz values are `values`, (m,), largest first. The spectral norm of R on the
-    leading Ritz vectors is `residual`, and `in_vain` counts the rounds in which it has not halved. Those vectors, in data scale,
-    are `space`.
-    """
+    """The public state: G Q = Q H + R E^T for the blocks Q multiplied so far, where R is the part outside their span."""
 
     round: int
-    span: Array
-    small: Array
-    basis: Array
-    values: Array
-    residual: float
-    space: Subspace | None
-    in_vain: int = 0
+    span: Array  # Q, (d, m).
+    small: Array  # H, (m, m).
+    basis: Array  # The orthonormal basis of R, (d, p), to be multiplied next. It has no column if Q spans an invariant space.
+    values: Array  # The Ritz values, (m,), largest first.
+    residual: float  # The spectral norm of R on the leading Ritz vectors.
+    space: Subspace | None  # Those vectors, in data scale.
+    in_vain: int = 0  # Rounds in which the residual has not halved.
 
 
 @final
@@ -252,11 +246,11 @@ _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeptState:
-    """The public state: the bases multiplied so far, their released products, (d, p) each, the next basis, and the estimate."""
+    """The public state."""
 
-    bases: tuple[Array, ...]
-    products: tuple[Array, ...]
-    basis: Array
+    bases: tuple[Array, ...]  # Those that were multiplied, (d, p) each.
+    products: tuple[Array, ...]  # What was released of them.
+    basis: Array  # The next one.
     space: Subspace | None = None
     done: bool = False
 

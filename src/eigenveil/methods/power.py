@@ -21,16 +21,13 @@ __all__ = ["METHOD", "PowerIteration", "PowerState"]
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PowerState:
-    """The public state: the number of rounds done, the basis to multiply next, and the last product, both (d, p).
+    """The public state."""
 
-    When it is `done`, the basis is the one that was multiplied last.
-    """
-
-    round: int
-    basis: Array
-    product: Array | None = None
+    round: int  # Rounds done.
+    basis: Array  # (d, p), to be multiplied next; the one that was multiplied last when all is `done`.
+    product: Array | None = None  # The last one, (d, p).
     done: bool = False
-    movement: float | None = None
+    movement: float | None = None  # Of the directions in the last round, as a sine.
 
 
 @final

@@ -71,19 +71,15 @@ _CLIP: Final = 2.0
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SegmentsState:
-    """The public state: the next `step`, the directions `basis`, (d, l), with their `values`, (l,), and the `current` one.
+    """The public state."""
 
-    Before a component's start, `current` is (d, 0), and (d, 1) after it, with `value` as far as it is known. The largest norm of
-    a product so far is `largest`. The largest sine by which a finished component moved in its last round is `movement`.
-    """
-
-    step: int
-    basis: Array
-    values: Array
-    current: Array
-    value: float = 0.0
-    largest: float = 0.0
-    movement: float | None = None
+    step: int  # The next one.
+    basis: Array  # Finished directions, (d, l).
+    values: Array  # Their values, (l,).
+    current: Array  # The direction in work, (d, 1); (d, 0) before a component's start.
+    value: float = 0.0  # Its value, as far as it is known.
+    largest: float = 0.0  # The largest norm of a product so far.
+    movement: float | None = None  # The largest sine by which a finished component moved in its last round.
 
 
 @final

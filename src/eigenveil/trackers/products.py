@@ -31,20 +31,16 @@ _BLOCK: Final = 512
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GramState:
-    """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
+    """Sums of the rows before and since the last release. Those that are `held` are raw data, and all else is public."""
 
-    Both are around `center`, (d,), which is public. Since the last release, `public` has faded by the factor `fade`. Each time
-    the center moved, the error of the mean stayed in `public`: together at most `spike` (`mean_spike`).
-    """
-
-    center: Array | None
-    held: Sums
-    public: Sums
-    fade: float
+    center: Array | None  # What sums are around, (d,).
+    held: Sums  # Of `blocks` blocks since the last release: raw data.
+    public: Sums  # Released, `syncs` times so far.
+    fade: float  # The factor by which `public` has faded since the last release.
     blocks: int
     syncs: int
     rank: int
-    spike: float = 0.0
+    spike: float = 0.0  # At most what errors of the mean left in `public` each time the center moved (`mean_spike`).
     levels: Levels | None = None  # Of the increments, around the center.
 
 

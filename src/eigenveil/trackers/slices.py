@@ -36,17 +36,14 @@ _LARGEST_BLOCK: Final = 1 << 14
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlicedState:
-    """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
+    """Released numbers only."""
 
-    `gram_noise` and `total_noise` are the variances of their noise, per entry.
-    """
-
-    space: Subspace
-    energy: float
-    total: Array
+    space: Subspace  # Directions of the products around the center.
+    energy: float  # Their trace.
+    total: Array  # The sum of rows, (d,).
     weight: float
-    gram_noise: float
-    total_noise: float
+    gram_noise: float  # The variance of the noise in an entry of the products.
+    total_noise: float  # And of the sum.
     blocks: int
     rank: int
     levels: Levels | None = None

@@ -104,21 +104,16 @@ Integers = NDArray[np.int64]
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SumTerms:
-    """The public terms of a private stream.
+    """The public terms of a private stream. A person has at most one row in a block."""
 
-    Rows are clipped by `domain`. A person has at most one row in a block, and rows in at most `person_blocks` blocks. Streams
-    that are `neighbours` have the same number of rows. With `center`, the mean is released too. For `forget` and `adapt` see
-    `BlockTracker`. Where values may be missing, released sums are divided by public `rates`.
-    """
-
-    domain: Domain
-    neighbours: Neighbours = Neighbours.ZERO_OUT
-    person_blocks: int = 1
-    center: bool = True
-    forget: float = 1.0
+    domain: Domain  # Clips rows.
+    neighbours: Neighbours = Neighbours.ZERO_OUT  # Neighbouring streams have the same number of rows.
+    person_blocks: int = 1  # The most blocks with rows of one person.
+    center: bool = True  # The mean is released too.
+    forget: float = 1.0  # As in `BlockTracker`, and so is `adapt`.
     adapt: EnergyBounds | None = None
     series: str = "stream"
-    rates: Rates | None = None
+    rates: Rates | None = None  # Released sums are divided by them where values may be missing.
 
     def __post_init__(self) -> None:
         require(
@@ -192,11 +187,9 @@ class Sums:
     def none(cls, terms: SumTerms) -> "Sums":
         """The sums of no rows."""
         dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
-        # A broadcast zero takes no memory.
-        # It is read-only, and every sum that adds to it makes new arrays first.
-        return cls(
-            gram=np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), total=np.zeros(dim, dtype=kind), weight=0.0
-        )
+        # A broadcast zero takes no memory. It is read-only, and every sum that adds to it makes new arrays first.
+        gram = np.broadcast_to(np.zeros((), dtype=kind), (dim, dim))
+        return cls(gram=gram, total=np.zeros(dim, dtype=kind), weight=0.0)
 
     @classmethod
     def of(cls, rows: Any, terms: SumTerms) -> "Sums":

@@ -110,12 +110,12 @@ class _Partitioned:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
 class DaskRows(_Partitioned):
-    """Checked partitions on a cluster: the futures that hold them, what is known of each, and the workers that were asked."""
+    """Checked partitions on a cluster."""
 
     client: Any
-    futures: tuple[Any, ...]
-    facts: tuple[PartitionFacts, ...]
-    workers: frozenset[str]
+    futures: tuple[Any, ...]  # They hold the partitions.
+    facts: tuple[PartitionFacts, ...]  # Of each.
+    workers: frozenset[str]  # Those whose versions were checked.
     counts_people: bool = False
     gaps: bool = False
 

@@ -7,7 +7,7 @@ takes the declaration on trust. The digest of a partition tells whether it is st
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -96,36 +96,23 @@ class Partition:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
-    """What the process that fits knows of a partition: how many rows, how many columns, whether it is sparse and how dense."""
+    """What the process that fits knows of a partition."""
 
-    count: int
-    dim: int
+    count: int  # Rows.
+    dim: int  # Columns.
     sparse: bool
-    stored: int
+    stored: int  # Entries.
     digest: bytes
-
-
-class PartitionPlan(Protocol):
-    """How a partition becomes checked rows, which may have `gaps`."""
-
-    @property
-    def gaps(self) -> bool:
-        """Whether values may be missing."""
-        ...
-
-    def partition(self, part: Any, number: int) -> Partition:
-        """Check partition `number`, which is what the cluster computed."""
-        ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:
-    """Chunks of an array with `dim` columns: numpy arrays or scipy sparse matrices. `convert` makes other rows of them."""
+    """How chunks of an array become checked rows: numpy arrays or scipy sparse matrices."""
 
-    dim: int
-    convert: Callable[[Any], Any] | None = None
-    gaps: bool = False
+    dim: int  # Columns.
+    convert: Callable[[Any], Any] | None = None  # Makes other rows of them.
+    gaps: bool = False  # Values may be missing.
 
     def partition(self, part: Any, number: int) -> Partition:
         what = f"chunk {number}"
@@ -145,10 +132,10 @@ class ArrayPlan:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FramePlan:
-    """Partitions of a dataframe with the columns `names`, in this order. `layout` says which of them are analysed."""
+    """How partitions of a dataframe become checked rows."""
 
-    names: tuple[str, ...]
-    layout: ColumnLayout
+    names: tuple[str, ...]  # All columns, in this order.
+    layout: ColumnLayout  # Which of them are analysed.
     gaps: bool = False
     missing: MissingMarks = NO_MARKS
 
@@ -168,6 +155,9 @@ class FramePlan:
         if self.layout.person is None:
             return checked_part
         return replace(checked_part, people=People.of(*distinct_ids(table, self.layout.person)))
+
+
+PartitionPlan = ArrayPlan | FramePlan
 
 
 def _checked(values: Any, *, gaps: bool) -> Partition:
