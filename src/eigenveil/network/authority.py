@@ -189,10 +189,7 @@ class Authority:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
         _require_days(days)
         # The fields are what a person compared; the PEM is what gets signed. They must agree.
-        require(
-            CertificateRequest.read(csr.pem) == csr,
-            f"the request of {csr.name!r} differs from its PEM text",
-        )
+        require(CertificateRequest.read(csr.pem) == csr, f"the request of {csr.name!r} differs from its PEM text")
         source = x509.load_pem_x509_csr(csr.pem.encode())
         return self._certified(source, days, now)
 

@@ -110,7 +110,6 @@ def federated_model(study: StudyFile, parties: Parties, result: FitResult, *, si
 
     No party knows all bytes that were sent, and a site does not know the number of rounds.
     """
-    assert isinstance(parties.study, Fit)
     # The largest weight of a site in a sum, and the root of the sum of their squares. Here each site counts once.
     weights = (1.0, math.sqrt(sites))
     return model_of(

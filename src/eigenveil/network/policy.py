@@ -14,7 +14,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
-from eigenveil.network.study import Place, StudyFile, comment, section
+from eigenveil.network.study import StudyFile, comment, section
 from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, NAME, PERSON_SITES_LIMIT
 from eigenveil.params.declarations.study import limited, limiting
 from eigenveil.params.declare import Limit, declared, help_of, in_study, param, parameters
@@ -288,22 +288,20 @@ class Policy:
         # Masks and pair noise protect only if the parties at their other ends are real, so all of them must be pinned.
         all_matter = study.masked or study.topology == "gossip"
         for party in study.places:
-            if party is not hub:
-                yield from self._of_pin(party, needed=party.name == above or (all_matter and party.name != me))
-
-    def _of_pin(self, party: Place, *, needed: bool) -> Iterator[str]:
-        # A pin that differs is always refused, even where none is needed: someone has taken that name.
-        pinned = self.pins.peers.get(party.name)
-        if pinned is None and needed:
-            yield (
-                f"[pins.peers] {party.name!r} is not there: the study says its pin is {party.pin}. Compare it with its owner, "
-                "by telephone, then add it"
-            )
-        elif pinned is not None and pinned != party.pin:
-            yield (
-                f"[pins.peers] {party.name!r} is pinned as {pinned}, and the study has {party.pin}. It is another party, or has "
-                "new keys: ask its owner"
-            )
+            if party is hub:
+                continue
+            # A pin that differs is always refused, even where none is needed: someone has taken that name.
+            pinned = self.pins.peers.get(party.name)
+            if pinned is None and (party.name == above or (all_matter and party.name != me)):
+                yield (
+                    f"[pins.peers] {party.name!r} is not there: the study says its pin is {party.pin}. Compare it with its "
+                    "owner, by telephone, then add it"
+                )
+            elif pinned is not None and pinned != party.pin:
+                yield (
+                    f"[pins.peers] {party.name!r} is pinned as {pinned}, and the study has {party.pin}. It is another party, "
+                    "or has new keys: ask its owner"
+                )
 
     def _of_terms(self, study: StudyFile, method: str) -> Iterator[str]:
         limits = self.limits

@@ -107,9 +107,7 @@ def require_together(study: "StudyFile") -> None:
     word = "peer" if study.topology == "gossip" else "site"
     require(len(study.holders) > 0, f"[[{word}]] is missing: no party has rows")
     require_param(
-        params.person not in params.columns,
-        "{person} {@person} must not be among {columns}",
-        person=params.person,
+        params.person not in params.columns, "{person} {@person} must not be among {columns}", person=params.person
     )
     # Numbers of people are private by default, and public only where the neighbouring relation says so.
     _require_sizes(study)

@@ -44,15 +44,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.protocols.star.rounds import Layout
 
-__all__ = [
-    "MOST",
-    "VERSION",
-    "Place",
-    "StudyFile",
-    "address",
-    "comment",
-    "section",
-]
+__all__ = ["MOST", "VERSION", "Place", "StudyFile", "address", "comment", "section"]
 
 # Far more than a study file of 4 MiB has room for, which is about 4000 certificates.
 MOST: Final = 10_000
@@ -68,7 +60,6 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Its name, from its certificate."""
         return self.certificate.name
 
     @property
@@ -77,7 +68,6 @@ class Place:
         return self.certificate.pin
 
     def entry(self) -> dict[str, Any]:
-        """Its table in a study file."""
         address = {} if self.address is None else {"address": self.address}
         return {**address, "certificate": self.certificate.pem}
 
@@ -343,7 +333,6 @@ class StudyFile:
 
     @property
     def name(self) -> str:
-        """The name of the study."""
         return self.params.name
 
     @property
@@ -353,7 +342,6 @@ class StudyFile:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
         return self.params.columns
 
     @property

@@ -82,7 +82,6 @@ class Identity:
         return self._key.private_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """The signature of a statement."""
         return self._key.sign(statement)
 
     def __repr__(self) -> str:

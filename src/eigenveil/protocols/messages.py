@@ -95,7 +95,6 @@ class _Step(_InRound):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in its table."""
         return tuple(name for name, _ in self.table)
 
 

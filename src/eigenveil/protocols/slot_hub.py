@@ -183,7 +183,6 @@ class SlotHub(Asker):
         return tuple(site for site in self.sites if site in self._counted.get(slot, ()))
 
     def missing(self, slot: int) -> tuple[str, ...]:
-        """The sites that are not in a slot."""
         return tuple(site for site in self.sites if site not in self._counted.get(slot, ()))
 
     def tick(self) -> list[Message]:

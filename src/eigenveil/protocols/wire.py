@@ -61,12 +61,10 @@ class KindLimit:
 
     @property
     def head(self) -> int:
-        """The longest head, in bytes."""
         return _FIELDS + self.names + _SHAPE * self.arrays + _LENGTH * self.entries
 
     @property
     def size(self) -> int:
-        """The longest message, in bytes."""
         return _FRAME.size + self.head + 8 * self.numbers + self.data + self.entries * self.entry
 
 
@@ -79,12 +77,10 @@ class MessageLimits:
 
     @property
     def largest(self) -> int:
-        """The longest message of any kind, in bytes."""
         return max(limit.size for limit in self.kinds.values())
 
     @property
     def head(self) -> int:
-        """The longest head of any kind, in bytes."""
         return max(limit.head for limit in self.kinds.values())
 
 
@@ -391,9 +387,7 @@ _FORMS: Final[Mapping[type[Body], _Form]] = {
     messages.KeepAlive: _Form(kind="here"),
     messages.PeersDropped: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
     messages.PeerKey: _Form(
-        kind="key",
-        head={"origin": _name, "target": _name, "again": _flag},
-        pieces=("key", "signature", "terms"),
+        kind="key", head={"origin": _name, "target": _name, "again": _flag}, pieces=("key", "signature", "terms")
     ),
 }
 _BODIES: Final = {form.kind: body for body, form in _FORMS.items()}

@@ -68,7 +68,6 @@ class LogEntry:
     outcome: bytes | None = None
 
     def row(self, number: int) -> tuple[object, ...]:
-        """Its row in the file."""
         return number, self.kind, self.sender, self.data, self.released, self.outcome
 
     @classmethod
@@ -168,7 +167,6 @@ class HubLog:
         return self._count == 0
 
     def events(self) -> Iterator[LogEntry]:
-        """What happened, in order."""
         with closing(self._connection.cursor()) as cursor:
             for kind, sender, data, released, outcome in cursor.execute(
                 "SELECT kind, sender, data, released, asked FROM events ORDER BY number"

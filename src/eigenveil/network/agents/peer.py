@@ -188,11 +188,9 @@ class PeerAgent(Holder):
         return bool(new)
 
     def _round_done(self, peer: Peer, round_: PeerRound) -> None:
-        gone = len(self.parties.names) - len(round_.counted)
-        without = f", without {gone}" if gone else ""
-        self.on_event(
-            Event("round", f"{round_.stage} {round_.step + 1}".strip(), f"{len(round_.counted)} peers{without}")
-        )
+        dropped = len(self.parties.names) - len(round_.counted)
+        text = f"{len(round_.counted)} peers" + (f", without {dropped}" if dropped else "")
+        self.on_event(Event("round", f"{round_.stage} {round_.step + 1}".strip(), text))
 
     def _model(self, party: Peer) -> Model:
         result, counted = party.result, party.counted
@@ -212,5 +210,4 @@ class PeerAgent(Holder):
 
 
 def _ready_note(names: Collection[str]) -> bytes:
-    """The note that says that these peers are connected."""
     return _READY + json.dumps(sorted(names)).encode()

@@ -144,7 +144,6 @@ class Agent:
         return tuple(name for name in self.hears if name not in self._thanks)
 
     def on_event(self, event: Event) -> None:
-        """Show what happens."""
         self._on_event(event)
 
     async def on_joined(self, runner: "Runner", name: str) -> None:
@@ -294,7 +293,6 @@ class Runner:
                 assert_never(event)
 
     async def begin(self) -> None:
-        """Send the party's first messages."""
         await self._send(await self.do(self._durable.begin))
         self._watch()
 
@@ -363,7 +361,6 @@ class Runner:
         self._transport.events.put(Got("", NOTE, b""))
 
     async def note(self, payload: bytes, *names: str) -> None:
-        """Send a note to the agents of other parties."""
         for name in names:
             await self._transport.send(name, NOTE, payload)
 

@@ -94,10 +94,8 @@ class SiteData:
         require(shared, f"{path} cannot be shared by a cluster. Convert it to {SHARED} first")
         table: Any = open_named(path, params)
         choice = ColumnChoice(columns=study.columns, person=study.params.person, literal=True)
-        return replace(
-            cls.of(table_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
-            columns=len(table.names),
-        )
+        rows = table_rows(table, choice, gaps=study.params.missing != "refuse").inner
+        return replace(cls.of(rows, study), columns=len(table.names))
 
     @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
@@ -107,22 +105,18 @@ class SiteData:
             f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}",
         )
         if rows.sparse:
-            _require_sparse(study)
+            # Bounds may fill a sparse table with numbers other than zero.
+            try:
+                RowBounds.of(study.params, rows.shape[1], private=study.private, sparse=True, names=study.columns)
+            except ValueError as error:
+                why = said_in_file(error) if isinstance(error, ParameterError) else error
+                raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
         return cls(rows=CheckedRows(rows, study.params.missing != "refuse"), people=round(people_at(rows)), named=named)
 
     def fingerprints(self) -> tuple[bytes, ...]:
         """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
         return fingerprints(self.rows)
-
-
-def _require_sparse(study: StudyFile) -> None:
-    """Refuse bounds that would fill a sparse table with numbers other than zero."""
-    try:
-        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True, names=study.columns)
-    except ValueError as error:
-        why = said_in_file(error) if isinstance(error, ParameterError) else error
-        raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
 
 
 class HolderOptions(TypedDict):

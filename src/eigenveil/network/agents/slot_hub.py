@@ -78,7 +78,6 @@ class DurableSlotHub(DurableParty):
         return [outgoing for name in below for outgoing in outgoing_of(self.party.owed(name))]
 
     def tick(self) -> list[Outgoing]:
-        """Open the next slot."""
         return self._move(Cause(kind="tick"), self.party.tick)
 
     def on_reconnect(self, other: str) -> list[Outgoing]:
@@ -211,13 +210,7 @@ class SlotHubAgent(Agent):
     """
 
     def __init__(
-        self,
-        study: StudyFile,
-        *,
-        keys: Keys,
-        log: HubLog,
-        memory: int = MEMORY,
-        on_event: OnEvent = lambda event: None,
+        self, study: StudyFile, *, keys: Keys, log: HubLog, memory: int = MEMORY, on_event: OnEvent = lambda event: None
     ) -> None:
         require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil hub` without --serve")
         super().__init__(study, keys=keys, role="hub", on_event=on_event)
@@ -239,11 +232,7 @@ class SlotHubAgent(Agent):
         return HubLog.open(path, study=study.digest, wheel=_FORMAT)
 
     async def run(
-        self,
-        show: Callable[["SlotHubAgent"], None],
-        *,
-        listen: str,
-        ready: Callable[[int], None] = lambda port: None,
+        self, show: Callable[["SlotHubAgent"], None], *, listen: str, ready: Callable[[int], None] = lambda port: None
     ) -> None:
         """Serve until the last slot and its window are over. `show` is called after each tick, with this agent."""
         async with self.connected(self.durable, listen=listen, ready=ready) as runner:

@@ -215,7 +215,6 @@ class HubAgent(Agent):
         return {name for name in connected if name not in nodes or name in self._ready}
 
     def model(self) -> Model:
-        """The model of the finished study."""
         result = self.durable.party.result
         assert result is not None
         return federated_model(
@@ -276,8 +275,7 @@ class NodeAgent(Agent):
         """A site is ready when it is connected; a node below says so itself, with a note."""
         if name in self.hears and name not in self.parties.layout.nodes:
             self._ready.add(name)
-        await self._say_ready(runner)
-        await self._say_ended(runner)
+        await self._tell_above(runner)
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         await super().on_note(runner, sender, note)
@@ -289,19 +287,20 @@ class NodeAgent(Agent):
             else:
                 # It goes on after all: whoever started it again has given it another source.
                 self._ended.pop(sender, None)
-            await self._say_ended(runner)
+            await self._tell_above(runner)
         elif note == READY:
             self._ready.add(sender)
-            await self._say_ready(runner)
+            await self._tell_above(runner)
 
-    async def _say_ready(self, runner: Runner) -> None:
-        # The hub begins when its nodes say that all below them are connected. Repeating it in mid-study does no harm.
-        if self._ready >= set(self.hears):
+    async def _tell_above(self, runner: Runner) -> None:
+        """Say that all below are connected, and that no slot can be filled after the longest source below has ended.
+
+        The hub begins when its nodes say the first. Repeating either in mid-study does no harm.
+        """
+        below = set(self.hears)
+        if self._ready >= below:
             await runner.note(READY, self.above)
-
-    async def _say_ended(self, runner: Runner) -> None:
-        # No slot can be filled below this node after the longest source has ended.
-        if self._ended.keys() >= set(self.hears):
+        if self._ended.keys() >= below:
             await runner.note(progress_note(max(self._ended.values()), ended=True), self.above)
 
 

@@ -95,12 +95,10 @@ class DurableParty(ABC):
         return outgoing_of(step())
 
     def _refuse(self, error: PeerError) -> None:
-        """Report a message that was refused."""
         self._on_event(Event("refused", error.peer, error.why))
 
 
 def outgoing_of(messages: list[Message]) -> list[Outgoing]:
-    """The messages in bytes."""
     return [(message.receiver, encode(message)) for message in messages]
 
 

@@ -116,7 +116,6 @@ class Peer(Party):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The peers that count now."""
         return self._among.graph.names
 
     @property
@@ -479,7 +478,6 @@ class Peer(Party):
         return tuple(name for name in self._terms.graph.names if name in names)
 
     def _size(self) -> int:
-        """How many numbers a part of this round has."""
         part = self._parts.get(self._round)
         if part is not None:
             return len(part)

@@ -107,7 +107,6 @@ class Dealing:
         return digest("dealt", *(piece for holder in holders for piece in (*holder.marks, holder.bundle)))
 
     def encode(self) -> bytes:
-        """The dealing as bytes."""
         digests = [piece for holder in self.holders for piece in (*holder.marks, holder.bundle)]
         return b"".join([*digests, *(number.to_bytes(SHARE_BYTES, "big") for number in self.blend)])
 
@@ -157,7 +156,6 @@ def receipt(got: ShareDigests, committed: bytes, value: int) -> bytes:
 
 
 def pieces(raw: bytes, size: int) -> tuple[bytes, ...]:
-    """The bytes in pieces of this size."""
     return tuple(raw[start : start + size] for start in range(0, len(raw), size))
 
 

@@ -104,7 +104,6 @@ class SecureAggregator:
     def __call__(
         self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
     ) -> "SecureAggregationRound":
-        """The exchange of one round."""
         if round_ >= self.terms.most_rounds:
             raise ProtocolError(
                 f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
@@ -123,7 +122,16 @@ class SecureAggregator:
         # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
         if not self._keys_are_usable(round_, recipients):
             waiting = self._waiting(recipients)
-            self._require_backoff_over(round_, waiting)
+            # An exchange for a slot that would fail like the last one is refused: a long outage must not use up all that are
+            # allowed. After each failure twice as many slots pass, up to those that one exchange serves: as many exchanges were
+            # planned for. Once enough have been heard of since the last one began, the next begins at once.
+            following = self._began + min(2 ** max(self._failures - 1, 0), self.terms.rounds)
+            enough = len(self.answered | waiting) >= self.terms.survivors and bool(waiting)
+            if self._slots is not None and self._failures > 0 and round_ < following and not enough:
+                raise ProtocolError(
+                    f"too few sites were there when keys were last exchanged, and {self.terms.survivors} are needed. The next "
+                    f"exchange is in slot {following + 1}, or as soon as enough sites are back"
+                )
             for name in waiting:
                 self._tried[name] = self._tried.get(name, 0) + 1
             self.keys, self._back, self.answered = None, set(), set()
@@ -181,20 +189,6 @@ class SecureAggregator:
         roster = () if self.keys is None else self.keys.roster
         able = self._back - self.banned - set(roster)
         return {name for name in recipients if name in able and self._tried.get(name, 0) < _TRIES}
-
-    def _require_backoff_over(self, round_: int, waiting: Set[str]) -> None:
-        """Refuse an exchange for a slot that would fail like the last one. A long outage must not use up all that are allowed.
-
-        After each failure twice as many slots pass, up to those that one exchange serves: as many exchanges were planned for.
-        Once enough have been heard of since the last one began, the next begins at once.
-        """
-        following = self._began + min(2 ** max(self._failures - 1, 0), self.terms.rounds)
-        enough = len(self.answered | waiting) >= self.terms.survivors and bool(waiting)
-        if self._slots is not None and self._failures > 0 and round_ < following and not enough:
-            raise ProtocolError(
-                f"too few sites were there when keys were last exchanged, and {self.terms.survivors} are needed. The next "
-                f"exchange is in slot {following + 1}, or as soon as enough sites are back"
-            )
 
 
 @final

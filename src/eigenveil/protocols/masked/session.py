@@ -131,7 +131,6 @@ class Session:
         return statement_in(self.id if step in _BEFORE_ROSTER else self._bound, round_, step, what)
 
     def sign(self, round_: int, step: str, what: bytes) -> bytes:
-        """This site's signature under that statement."""
         return self._identity.sign(self.statement(round_, step, what))
 
     def share_out(self, signed_keys: Table) -> tuple[bytes, Table] | None:
@@ -321,7 +320,6 @@ class Keyring:
 
     @classmethod
     def from_stored(cls, terms: MaskedTerms, stored: StepReply) -> "Keyring":
-        """The keys that were stored."""
         keys = cls(terms, stored.round, stored.data)
         size, names = 5 + MARK * secret_count(terms), tuple(terms.roster)
         for name, raw in stored.table:
@@ -455,7 +453,6 @@ class SharePool:
         self._shares.setdefault(name, {})[point] = share
 
     def count(self, name: str) -> int:
-        """The number of shares of a site's secret."""
         return len(self._shares.get(name, {}))
 
     def secrets(self, name: str) -> Iterator[bytes]:

@@ -102,7 +102,6 @@ class MaskedTerms:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The place of each site."""
         return {name: at for at, name in enumerate(self.roster)}
 
     @cached_property
@@ -181,7 +180,6 @@ class MaskedTerms:
         )
 
     def signed(self, name: str, statement: bytes, signature: bytes) -> bool:
-        """Whether this site signed this statement."""
         return (
             name in self.roster and len(signature) == SIGNATURE and signed_by(self.roster[name], statement, signature)
         )
@@ -231,7 +229,6 @@ class PublicKeys:
         return POINT * (2 + 2 * terms.rounds) + (0 if terms.graph.complete else 4 * terms.graph.holders)
 
     def encode(self, terms: MaskedTerms) -> bytes:
-        """The keys as bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
         return b"".join([self.bundles, *self.keys, *self.seeds, self.blind, named])
 

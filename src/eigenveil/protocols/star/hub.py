@@ -262,13 +262,7 @@ class Node(Asker):
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        above: str,
-        below: Mapping[str, tuple[str, ...]],
-        task: Task[Any, Any, Any],
-        terms: Terms,
+        self, name: str, *, above: str, below: Mapping[str, tuple[str, ...]], task: Task[Any, Any, Any], terms: Terms
     ) -> None:
         super().__init__(name, below, terms)
         self._above, self._task = above, task

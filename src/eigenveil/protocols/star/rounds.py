@@ -53,7 +53,6 @@ class Exchange(ABC):
     question: Question
 
     def _await(self, names: Iterable[str]) -> None:
-        """Wait for the answers of these."""
         self._answers: dict[str, Any] = dict.fromkeys(names)  # None while an answer is awaited.
         self._awaited = len(self._answers)
 
@@ -171,7 +170,6 @@ class Asker(Party):
         return [message for message in asks if message.receiver == other]
 
     def _announce_result(self) -> list[Message]:
-        """The result, to everybody."""
         done = self._done
         assert done is not None
         return [Message(self.name, name, done) for name in self._below]
@@ -295,7 +293,6 @@ class Layout:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The inner nodes."""
         return tuple(name for name in self.below if name != self.hub)
 
     def above(self) -> dict[str, str]:
