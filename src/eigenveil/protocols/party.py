@@ -6,7 +6,7 @@ can try every order of events, and the same machine runs over a network.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import Message
 from eigenveil.tasks.base import Question, Task
 
-__all__ = ["Party", "Wait", "require_asked", "require_plain", "run_pooled"]
+__all__ = ["AnyTask", "Party", "Wait", "require_asked", "require_plain", "run_pooled"]
+
+
+# Most parties carry any task: only its state says more about it.
+AnyTask: TypeAlias = Task[Any, Any, Any]
 
 
 @final
@@ -71,7 +75,7 @@ def require_plain(arrays: tuple[Any, ...]) -> None:
     require(plain, "arrays must be of float64")
 
 
-def require_asked(task: Task[Any, Any, Any], question: Question, *, by: str) -> None:
+def require_asked(task: AnyTask, question: Question, *, by: str) -> None:
     """Refuse a question that `task` would not ask, with a `PeerError` that names the party `by` which it came."""
     try:
         require_plain(question.arrays)

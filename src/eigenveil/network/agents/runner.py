@@ -293,8 +293,7 @@ class Runner:
                 assert_never(event)
 
     async def begin(self) -> None:
-        await self._send(await self.do(self._durable.begin))
-        self._watch()
+        await self._say(await self.do(self._durable.begin))
 
     async def run(self, over: Callable[[], bool]) -> None:
         """Carry messages until `over()` is true."""
@@ -313,15 +312,13 @@ class Runner:
             except TimeoutError:
                 # Forget the wait, so that the next one starts its own clock even with the same number.
                 self._wait = None
-                await self._send(await self.do(self._durable.wait_over))
-                self._watch()
+                await self._say(await self.do(self._durable.wait_over))
                 continue
             await self._heard(event)
             if isinstance(event, Joined):
                 await self._agent.on_joined(self, event.name)
                 # What was sent while it was away was dropped. This says again what it still needs.
-                await self._send(await self.do(partial(self._durable.on_reconnect, event.name)))
-                self._watch()
+                await self._say(await self.do(partial(self._durable.on_reconnect, event.name)))
             elif isinstance(event, Got) and event.kind == MESSAGE:
                 await self._opened(event)
 
@@ -331,8 +328,7 @@ class Runner:
         outgoing = await self.do(lambda: self._durable.take(event.name, event.data))
         # After the work and before the send: everything is on disk by now, and only the sending is delayed.
         await self._in_time(came)
-        await self._send(outgoing)
-        self._watch()
+        await self._say(outgoing)
 
     async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
         """Stay until the others have the result, but no longer than `seconds`."""
@@ -355,8 +351,7 @@ class Runner:
         if outgoing:
             # Of what nobody has just asked for, the time that it took is not known. Whole multiples tell nothing of it either.
             await self._in_time(0.0)
-        await self._send(outgoing)
-        self._watch()
+        await self._say(outgoing)
         # `run` may be waiting without the deadline that has just been set. A note of nobody wakes it.
         self._transport.events.put(Got("", NOTE, b""))
 
@@ -378,12 +373,21 @@ class Runner:
         # Wait for the step in progress: the ledger must not be closed under it.
         self._worker.shutdown(wait=True, cancel_futures=True)
 
-    def _watch(self) -> None:
-        """Set the deadline of what the party has begun to wait for, on a clock that never goes back."""
+    async def _say(self, outgoing: list[Outgoing]) -> None:
+        """Send it, in order to each receiver and to all receivers at once. Then set the deadline of what the party waits for."""
+        by_name: dict[str, list[bytes]] = {}
+        for name, data in outgoing:
+            by_name.setdefault(name, []).append(data)
+
+        async def send_all(name: str) -> None:
+            for data in by_name[name]:
+                await self._transport.send(name, MESSAGE, data)
+
+        await asyncio.gather(*map(send_all, by_name))
         wait = self._durable.party.waiting
         if wait is None:
             self._wait, self._until = None, math.inf
-        # The same wait keeps its deadline: messages that change nothing must not prolong it.
+        # The same wait keeps its deadline: messages that change nothing must not prolong it. The clock never goes back.
         elif self._wait is None or wait.number != self._wait.number:
             self._wait, self._until = wait, asyncio.get_running_loop().time() + wait.seconds
 
@@ -394,18 +398,3 @@ class Runner:
             now = asyncio.get_running_loop().time()
             periods = max(1, math.ceil((now - came) / reply))
             await asyncio.sleep(came + periods * reply - now)
-
-    async def _send(self, outgoing: list[Outgoing]) -> None:
-        if len(outgoing) == 1:
-            await self._transport.send(outgoing[0][0], MESSAGE, outgoing[0][1])
-        elif outgoing:
-            # In order to each receiver, and to all receivers at once.
-            by_name: dict[str, list[bytes]] = {}
-            for name, data in outgoing:
-                by_name.setdefault(name, []).append(data)
-
-            async def send_all(name: str, data: list[bytes]) -> None:
-                for raw in data:
-                    await self._transport.send(name, MESSAGE, raw)
-
-            await asyncio.gather(*(send_all(name, data) for name, data in by_name.items()))

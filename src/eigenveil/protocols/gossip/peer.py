@@ -38,8 +38,8 @@ from eigenveil.privacy.released import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Outgoing, Sends, averaging
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.messages import KeepAlive, Message, PartialSum, PeerKey, PeersDropped, ResendRequest
-from eigenveil.protocols.party import Party, Wait
-from eigenveil.tasks.base import Question, SumTask, Task, require_array
+from eigenveil.protocols.party import AnyTask, Party, Wait
+from eigenveil.tasks.base import Question, SumTask, require_array
 
 __all__ = ["Peer", "PeerRound"]
 
@@ -77,7 +77,7 @@ class Peer(Party):
         name: str,
         *,
         terms: GossipTerms,
-        task: Task[Any, Any, Any],
+        task: AnyTask,
         rows: Rows,
         outgoing: Outgoing,
         watch: Callable[["Peer", PeerRound], None] | None = None,

@@ -43,8 +43,9 @@ from eigenveil.protocols.masked.session import Keyring, SharePool, bundle_size, 
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Decline, Masked, Message, StepReply, StepRequest, Table
+from eigenveil.protocols.party import AnyTask
 from eigenveil.protocols.star.rounds import Exchange
-from eigenveil.tasks.base import Question, Task
+from eigenveil.tasks.base import Question
 
 __all__ = ["SecureAggregationRound", "SecureAggregator"]
 
@@ -86,7 +87,7 @@ class SecureAggregator:
     """
 
     def __init__(
-        self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None, slots: int | None = None
+        self, terms: MaskedTerms, task: AnyTask, *, secret: bytes | None = None, slots: int | None = None
     ) -> None:
         self.terms, self.task, self._secret, self._slots = terms, task, secret, slots
         self.keys: Keyring | None = None

@@ -20,9 +20,9 @@ begin at any time. The same message gets the same bytes again. Another question,
 `PeerError` and changes nothing, and so is a message for an earlier round. `Done` ends it all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,8 @@ from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
 from eigenveil.protocols.messages import Ask, Body, Done, Masked, Message, StepReply, StepRequest, Table
-from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks.base import Question, Task
+from eigenveil.protocols.party import AnyTask, Party, require_asked
+from eigenveil.tasks.base import Question
 
 __all__ = ["MaskedMember", "list_digest", "words_digest"]
 
@@ -83,7 +83,7 @@ class MaskedMember(Party):
         name: str,
         *,
         hub: str,
-        task: Task[Any, Any, Any],
+        task: AnyTask,
         rows: Rows | None = None,
         share: Share,
         terms: MaskedTerms,
@@ -238,28 +238,6 @@ class MaskedMember(Party):
             self._setup = {}
         return self._returned(session, brief, session.raw)
 
-    def _packets(self, brief: StepRequest) -> Body:
-        session = self._begun(brief)
-
-        def answer() -> Body:
-            shared = session.share_out(brief.table)
-            if shared is None:
-                return self._declined(session, brief.round, brief.step)
-            return self._returned(session, brief, *shared)
-
-        return self._once(brief, answer)
-
-    def _roster(self, brief: StepRequest) -> Body:
-        session = self._begun(brief)
-
-        def answer() -> Body:
-            what = session.enrol(brief.data, brief.table)
-            if what is None:
-                return self._declined(session, brief.round, brief.step)
-            return self._returned(session, brief, what=what)
-
-        return self._once(brief, answer)
-
     def _roster_claim(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
         require(len(session.roster) > 0, "no roster has been signed yet")
@@ -277,14 +255,24 @@ class MaskedMember(Party):
         assert session is not None
         return session
 
-    def _once(self, brief: StepRequest, answer: Callable[[], Body]) -> Body:
-        """The answer to a step of the exchange of keys. The same message gets it again; another one is an error."""
-        brief_digest = return_digest(brief.data, brief.table)
+    def _once(self, brief: StepRequest, step: Callable[[Session], tuple[bytes, Table] | bytes | None]) -> Body:
+        """The answer to a step of the exchange of keys. The same message gets it again; another one is an error.
+
+        A step gives the contents of the answer, or what the site signs, or None: the site declines.
+        """
+        session, brief_digest = self._begun(brief), return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
-            self._setup[brief.step] = (brief_digest, answer())
-        before, reply = self._setup[brief.step]
+            outcome = step(session)
+            if outcome is None:
+                reply = self._declined(session, brief.round, brief.step)
+            elif isinstance(outcome, bytes):
+                reply = self._returned(session, brief, what=outcome)
+            else:
+                reply = self._returned(session, brief, *outcome)
+            self._setup[brief.step] = (brief_digest, reply)
+        before, answer = self._setup[brief.step]
         require(before == brief_digest, "this step was taken before, with other data")
-        return reply
+        return answer
 
     def _returned(
         self, session: Session, brief: StepRequest, data: bytes = b"", table: Table = (), *, what: bytes | None = None
@@ -361,10 +349,10 @@ class MaskedMember(Party):
         return session, now
 
 
-_STEPS: Final = {
+_STEPS: Final[Mapping[str, Callable[[MaskedMember, StepRequest], Body]]] = {
     "keys": MaskedMember._keys,
-    "packets": MaskedMember._packets,
-    "roster": MaskedMember._roster,
+    "packets": lambda member, brief: member._once(brief, lambda session: session.share_out(brief.table)),
+    "roster": lambda member, brief: member._once(brief, lambda session: session.enrol(brief.data, brief.table)),
     "roster claim": MaskedMember._roster_claim,
     "seal": MaskedMember._seal,
     "survivors": MaskedMember._survivors,

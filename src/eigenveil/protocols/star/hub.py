@@ -26,7 +26,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
 from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
-from eigenveil.protocols.party import require_asked
+from eigenveil.protocols.party import AnyTask, require_asked
 from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Sampling, Terms, reachable
 from eigenveil.tasks.base import Question, Task
 
@@ -262,7 +262,7 @@ class Node(Asker):
     """
 
     def __init__(
-        self, name: str, *, above: str, below: Mapping[str, tuple[str, ...]], task: Task[Any, Any, Any], terms: Terms
+        self, name: str, *, above: str, below: Mapping[str, tuple[str, ...]], task: AnyTask, terms: Terms
     ) -> None:
         super().__init__(name, below, terms)
         self._above, self._task = above, task

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import LONGEST_NAME, Ask, Body, Contribution, Decline, Done, Message
-from eigenveil.protocols.party import Party, Wait, require_plain
-from eigenveil.tasks.base import Question, Task
+from eigenveil.protocols.party import AnyTask, Party, Wait, require_plain
+from eigenveil.tasks.base import Question
 
 if TYPE_CHECKING:
     # For types only: devices do without it.
@@ -202,7 +202,7 @@ class Gathering(Exchange):
 
     def __init__(
         self,
-        task: Task[Any, Any, Any],
+        task: AnyTask,
         round_: int,
         question: Question,
         recipients: Sequence[str],

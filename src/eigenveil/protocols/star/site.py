@@ -10,15 +10,15 @@ Anything else is a `PeerError` and changes nothing: an earlier round, two questi
 """
 
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
-from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks.base import Question, Task
+from eigenveil.protocols.party import AnyTask, Party, require_asked
+from eigenveil.tasks.base import Question
 
 __all__ = ["Member"]
 
@@ -33,14 +33,7 @@ class Member(Party):
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        hub: str,
-        task: Task[Any, Any, Any],
-        rows: Rows,
-        mechanism: Mechanism,
-        most_questions: int | None = None,
+        self, name: str, *, hub: str, task: AnyTask, rows: Rows, mechanism: Mechanism, most_questions: int | None = None
     ) -> None:
         super().__init__(name)
         self._hub, self._task, self._max_questions = hub, task, most_questions
