@@ -216,21 +216,18 @@ class Authority:
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
         # Only the claim is copied. Whatever else a request asks for, to be an authority say, is not given.
         names, identity = CertificateClaim.of(source.subject, source.extensions).extensions()
-        made = (
+        builder = (
             _dated(source.subject, self._certificate.subject, public, begins, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
-            .add_extension(
-                # Both ends: a node and a peer dial some parties and listen to others.
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
-                critical=False,
-            )
-            .add_extension(names, critical=False)
-            .add_extension(identity, critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, SHA256())
         )
+        # Both ends: a node and a peer dial some parties and listen to others.
+        ends_of_tls = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+        own = x509.SubjectKeyIdentifier.from_public_key(public)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        for extension in (ends_of_tls, names, identity, own, issuer):
+            builder = builder.add_extension(extension, critical=False)
+        made = builder.sign(self._key, SHA256())
         return Certificate.read(made.public_bytes(Encoding.PEM))
 
 
@@ -337,17 +334,9 @@ def _dated(
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
     """What a key is for: to sign certificates, or to sign in TLS."""
-    return x509.KeyUsage(
-        key_cert_sign=authority,
-        digital_signature=not authority,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    others = ("crl_sign", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    unused = dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(key_cert_sign=authority, digital_signature=not authority, **unused)
 
 
 def _require_days(days: int) -> None:

@@ -444,12 +444,11 @@ def private_keys_in(
 
 def authority_in(pem: str | bytes) -> x509.Certificate:
     """The certificate of an authority in a PEM text; a `ValueError` unless it is one, with an ECDSA P-256 key."""
-    raw = one_block(pem, "CERTIFICATE")
-    issuer = parsed("authority's certificate", lambda: x509.load_pem_x509_certificate(raw))
-    parsed("authority's certificate", lambda: (issuer.subject, issuer.not_valid_before_utc, issuer.not_valid_after_utc))
-    spki(parsed("authority's certificate", issuer.public_key))
-    extensions = parsed("authority's certificate", lambda: issuer.extensions)
-    require(_signs_others(extensions), "it is not the certificate of an authority")
+    raw, what = one_block(pem, "CERTIFICATE"), "authority's certificate"
+    issuer = parsed(what, lambda: x509.load_pem_x509_certificate(raw))
+    parsed(what, lambda: (issuer.subject, issuer.not_valid_before_utc, issuer.not_valid_after_utc))
+    spki(parsed(what, issuer.public_key))
+    require(_signs_others(parsed(what, lambda: issuer.extensions)), "it is not the certificate of an authority")
     return issuer
 
 
@@ -515,8 +514,7 @@ def _fields_in(pem: str | bytes) -> Mapping[str, Any]:
     """The fields of `Certificate`, from an untrusted PEM text."""
     raw = one_block(pem, "CERTIFICATE")
     certificate = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
-    extensions = parsed("certificate", lambda: certificate.extensions)
-    subject = parsed("certificate", lambda: certificate.subject)
+    subject, extensions = parsed("certificate", lambda: (certificate.subject, certificate.extensions))
     begins, ends = parsed("certificate", lambda: (certificate.not_valid_before_utc, certificate.not_valid_after_utc))
     key = spki(parsed("certificate", certificate.public_key))
     # An authority's certificate in a party's place could sign further parties.
@@ -545,7 +543,4 @@ def _private_keys(pem: bytes, passphrase: bytes | None = None) -> list[PrivateKe
 
 
 def _signs_others(extensions: x509.Extensions) -> bool:
-    try:
-        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
+    return any(isinstance(each.value, x509.BasicConstraints) and each.value.ca for each in extensions)

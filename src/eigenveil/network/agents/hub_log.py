@@ -1,6 +1,6 @@
 """`DurableHub`: a hub that survives a crash. What came and what it released are in its log before anything follows.
 
-`HubAgent` makes it and `Runner` calls it. Started again, it replays the log: it asks nobody for what it has.
+`HubAgent` makes it and `Runner` calls it. Started again, it replays the log and does not ask again for what it has.
 """
 
 import os

@@ -215,9 +215,8 @@ class SlotSiteAgent(Holder):
     async def _answer_when_due(self, runner: Runner, durable: DurableSlotSite, ends: WatchedEnds | None) -> None:
         """By the clock: answer each question when its slot is due. A site that is not done by then gives the study up."""
         rule, delay = rule_of(self.study), self.parties.spec.delay
-        if ends is None or delay is None:
+        if ends is None or delay is None or not isinstance(rule, ByClock):
             return
-        assert isinstance(rule, ByClock)
         while not durable.over:
             slot, since, before = durable.awaited, self._since, Instant.now().wall
             left = _SHORT

@@ -1,6 +1,6 @@
-"""`SiteAgent`: a site of a study over the network, from its table to its model.
+"""`HubAgent`, `NodeAgent` and `SiteAgent`: the parties of a study around a hub or in a tree, over the network.
 
-`eigenveil site` runs it. It spends only what its ledger allows; `durable/site.py` has the states of a round.
+`eigenveil hub`, `node` and `site` run them. A site spends only what its ledger allows: what leaves it is there first.
 """
 
 import math

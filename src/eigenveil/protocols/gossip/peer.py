@@ -366,13 +366,14 @@ class Peer(Party):
             return []
         before = self.state
         try:
-            summed, inner, _ = self._task.as_sum(self._task.ask(before))
+            question = self._task.ask(before)
+            summed, inner, _ = self._task.as_sum(question)
             whole = unpack(total, summed.shape(inner), symmetric=summed.symmetric)
             state = self._task.advance(self._task.with_contributors(before, self.counted), whole, _ADDED)
             self.result = self._task.result(state)
         except ValueError as error:
             return self._stop(error)
-        self._note(self._task.ask(before), state)
+        self._note(question, state)
         self._round += 1
         self._states[self._round] = state
         # As many rounds are kept as the furthest peer may be behind.
