@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands.command_tables import eigenveil
+from each import each
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, released_spectrum
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
@@ -69,13 +70,13 @@ def refused(act: Callable[..., Any], message: str, *given: Any) -> None:
     assert not re.search(r"\b\d+ (rows|ids|people)", "".join(said))
 
 
-@pytest.mark.parametrize("value", NOBODY, ids=repr)
-@pytest.mark.parametrize("form", [list, tuple, np.array, lambda ids: np.array(ids, dtype=object), pd.Series, pl.Series])
+@each("value", NOBODY)
+@each("form", [list, tuple, np.array, lambda ids: np.array(ids, dtype=object), pd.Series, pl.Series])
 def test_text_that_names_nobody_is_refused(value: str, form: Callable[[Any], Any]) -> None:
     refused(lambda: identifiers(form(with_one(value))), "^person has missing, blank or placeholder ids")
 
 
-@pytest.mark.parametrize("value", [value for value in NOBODY if value.isascii()], ids=repr)
+@each("value", [value for value in NOBODY if value.isascii()])
 def test_bytes_that_name_nobody_are_refused(value: str) -> None:
     ids = [str(one).encode() for one in with_one(value)]
     for form in (ids, np.array(ids), np.array(ids, dtype=object)):
@@ -141,7 +142,7 @@ MISSING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("ids", MISSING.values(), ids=MISSING.keys())
+@each("ids", MISSING.values())
 def test_what_is_missing_is_refused(ids: Any) -> None:
     refused(lambda: identifiers(ids), "^person has missing, blank or placeholder ids")
     refused(lambda: WeightedRows.by_person(DenseRows(np.zeros((len(ids), 1))), ids), "^person has missing")
@@ -212,8 +213,8 @@ def test_the_tables_themselves_are_sound(kind: str) -> None:
     assert [[a == b for b in found] for a in found] == [[a == b for b in with_one("fine")] for a in with_one("fine")]
 
 
-@pytest.mark.parametrize("value", [*NOBODY, None], ids=repr)
-@pytest.mark.parametrize("kind", TABLES)
+@each("value", [*NOBODY, None])
+@each("kind", TABLES)
 def test_no_table_brings_nobody_in(kind: str, value: str | None) -> None:
     refused(lambda: person_ids(as_tables(with_one(value))[kind], "who"), f"^{REFUSED}")
 

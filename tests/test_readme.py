@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from each import each
 from eigenveil import Model
 from eigenveil.commands import app
 
@@ -35,7 +36,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for path, anchor in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
         target = (page.parent / path).resolve() if path else page
@@ -56,7 +57,7 @@ def places() -> Iterator[tuple[str, str]]:
     yield from re.findall(r"\(src/eigenveil/([\w/]+\.py)\)(?:, `([\w.]+)`)?", shown)
 
 
-@pytest.mark.parametrize(("file", "name"), sorted(set(places())), ids=str)
+@each(("file", "name"), sorted(set(places())))
 def test_what_a_reader_is_sent_to_is_there(file: str, name: str) -> None:
     assert (SOURCE / file).is_file()
     found: object = import_module("eigenveil." + file.removesuffix(".py").replace("/", "."))

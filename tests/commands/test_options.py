@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import typer
 
+from each import each
 from eigenveil.commands import app
 
 
@@ -38,13 +39,13 @@ def kind_of(option: Any) -> str:
     return "a flag" if option.is_flag else str(option.metavar).split(" [", maxsplit=1)[0]
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS))
+@each("name", sorted(OPTIONS))
 def test_an_option_takes_one_kind_of_value_in_all_commands(name: str) -> None:
     kinds = {command: kind_of(option) for command, option in OPTIONS[name].items()}
     assert len(set(kinds.values())) == 1, kinds
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS))
+@each("name", sorted(OPTIONS))
 def test_an_option_has_the_same_other_names_in_all_commands(name: str) -> None:
     names = {command: tuple(sorted(option.opts)) for command, option in OPTIONS[name].items()}
     assert len(set(names.values())) == 1, names

@@ -9,6 +9,7 @@ from dp_accounting import pld
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each import each
 from eigenveil.core.accounting import Budget, delta_of, epsilon_of, mu_for, scaled_erfc
 from eigenveil.papers.noise_scales import classical_multiplier, fpca_scale, mod_sulq_scale, ppm_multiplier, sulq_scale
 from eigenveil.privacy.guarantee import Loss, price
@@ -31,8 +32,8 @@ def test_the_scaled_error_function_is_right_to_a_few_units_of_the_last_place(x: 
         assert abs(scaled_erfc(x) / expected - 1) < 2.0**-50
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.01, 1.0, 5.0, 30.0])
-@pytest.mark.parametrize("mu", [1e-4, 0.01, 0.2, 1.0, 4.0, 20.0])
+@each("epsilon", [0.0, 1e-6, 0.01, 1.0, 5.0, 30.0])
+@each("mu", [1e-4, 0.01, 0.2, 1.0, 4.0, 20.0])
 def test_delta_has_nine_digits(epsilon: float, mu: float) -> None:
     expected = precise_delta(epsilon, mu)
     if expected > 1e-300:
@@ -41,15 +42,15 @@ def test_delta_has_nine_digits(epsilon: float, mu: float) -> None:
         assert delta_of(epsilon, mu) < 1e-290
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), GRID)
+@each(("epsilon", "delta"), GRID)
 def test_calibration_keeps_the_guarantee_and_wastes_nothing(epsilon: float, delta: float) -> None:
     mu = mu_for(epsilon, delta)
     assert precise_delta(epsilon, mu) <= delta
     assert precise_delta(epsilon, mu * (1 + 1e-9)) > delta
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1000.0])
-@pytest.mark.parametrize("delta", [1e-100, 1e-30, 1e-12, 1e-6, 0.1, 0.9])
+@each("epsilon", [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1000.0])
+@each("delta", [1e-100, 1e-30, 1e-12, 1e-6, 0.1, 0.9])
 def test_a_part_in_two_to_the_41_of_delta_is_left(epsilon: float, delta: float) -> None:
     """For what is not quite normal; below an epsilon of 1e-3 rounding alone once broke the guarantee by 6e-8 of delta."""
     with mpmath.workdps(1200):
@@ -67,7 +68,7 @@ def very_precise_delta(epsilon: float, mu: float) -> mpmath.mpf:
     ) / 2
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), GRID)
+@each(("epsilon", "delta"), GRID)
 def test_epsilon_undoes_calibration(epsilon: float, delta: float) -> None:
     assert epsilon_of(mu_for(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-8, abs=1e-10)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from each import each
 from eigenveil.core.rows import Rows
 from eigenveil.data.frames import as_rows, is_arrow_like, person_ids
 from eigenveil.data.rows import DenseRows
@@ -60,7 +61,7 @@ SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array
 COMMON = [dtype for dtype in DTYPES if dtype not in ("float16", ">f8")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("store", "dtype"),
     [*product([np.asarray, np.asfortranarray], DTYPES), *product(SPARSE, COMMON)],
 )
@@ -80,8 +81,8 @@ ARROW_LIKE: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", ARROW_LIKE.values(), ids=ARROW_LIKE.keys())
-@pytest.mark.parametrize("dtype", COMMON)
+@each("make", ARROW_LIKE.values())
+@each("dtype", COMMON)
 def test_arrow_like_tables_become_their_rows(make: Callable[[dict[str, Any]], Any], dtype: str) -> None:
     values = SMALL.astype(dtype)
     table = make(columns(values))

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
+from each import each
 from eigenveil.data.formats import text as sources
 from eigenveil.data.tables import Source, open_source
 from eigenveil.linalg import Array
@@ -77,8 +78,8 @@ WRITTEN: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 13, 1000])
-@pytest.mark.parametrize("data", WRITTEN.values(), ids=WRITTEN.keys())
+@each("size", [1, 2, 7, 13, 1000])
+@each("data", WRITTEN.values())
 def test_csv_gives_the_same_rows_however_its_bytes_arrive(data: bytes, size: int) -> None:
     source = open_source(Dripping(data, size), kind="csv")
     assert source.columns == NAMES

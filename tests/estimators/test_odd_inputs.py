@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from each import each
 from eigenveil import (
     FederatedPCA,
     GossipPCA,
@@ -110,8 +111,8 @@ def quietly(act: Callable[[], Any]) -> None:
             act()
 
 
-@pytest.mark.parametrize("odd", TAKEN)
-@pytest.mark.parametrize("fit", FITS)
+@each("odd", TAKEN)
+@each("fit", FITS)
 def test_rows_of_any_size_are_taken_in_silence(fit: str, odd: str) -> None:
     X = TAKEN[odd]()
     quietly(lambda: FITS[fit](X))
@@ -124,8 +125,8 @@ def test_rows_read_in_blocks_are_taken_in_silence(fit: str) -> None:
 
 
 @pytest.mark.skipif(not WIDE, reason="longdouble is float64 here")
-@pytest.mark.parametrize("number", ["1.0", "1e4000", "1e-4900"])
-@pytest.mark.parametrize("fit", FITS)
+@each("number", ["1.0", "1e4000", "1e-4900"])
+@each("fit", FITS)
 def test_floats_wider_than_float64_are_refused_by_their_type(fit: str, number: str) -> None:
     """Whatever the numbers are: of those that float64 cannot hold, numpy would speak when it converts them."""
     wide = put(np.longdouble(number), np.longdouble)
@@ -160,8 +161,8 @@ def test_objects_that_float64_cannot_hold_are_infinite_and_said_to_be(fit: str, 
         quietly(lambda: FITS[fit](put(entry, object)))
 
 
-@pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("kind", ["complex", "structured", "0-d", "1-d", "text", "dates"])
+@each("fit", FITS)
+@each("kind", ["complex", "structured", "0-d", "1-d", "text", "dates"])
 def test_what_is_not_a_table_of_real_numbers_is_refused(fit: str, kind: str) -> None:
     X: Any = {
         "complex": BASE + 1j,

@@ -21,6 +21,7 @@ import pytest
 import scipy.sparse as sp
 
 import eigenveil
+from each import each
 from eigenveil import (
     FederatedPCA,
     FederatedStream,
@@ -258,8 +259,8 @@ def table(entry: Any) -> Any:
     return values
 
 
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("fit", FITS)
+@each("odd", ODD)
+@each("fit", FITS)
 def test_a_private_fit_takes_an_odd_row_or_refuses_it_in_its_own_words(fit: str, odd: str) -> None:
     for mode in ("warn", "raise"):
         with warnings.catch_warnings(), np.errstate(all=mode):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each import each
 from eigenveil.linalg.graphs import Graph, separator
 
 KINDS = ["ring", "path", "grid", "star", "complete"]
@@ -162,8 +163,8 @@ def test_a_graph_is_one_value_however_it_was_given(graph: Graph) -> None:
         assert found == sorted(found)
 
 
-@pytest.mark.parametrize("m", range(1, 14))
-@pytest.mark.parametrize("kind", KINDS)
+@each("m", range(1, 14))
+@each("kind", KINDS)
 def test_kinds_are_connected_and_of_the_right_shape(kind: str, m: int) -> None:
     graph = Graph.named(kind, named(m))
     assert graph.names == named(m)
@@ -184,8 +185,8 @@ def test_kinds_are_connected_and_of_the_right_shape(kind: str, m: int) -> None:
         assert graph.diameter <= 2 * across - 2
 
 
-@pytest.mark.parametrize(("m", "degree"), [(1, 0), (2, 1), (3, 2), (8, 3), (8, 7), (9, 4), (20, 2), (31, 6), (60, 59)])
-@pytest.mark.parametrize("seed", range(5))
+@each(("m", "degree"), [(1, 0), (2, 1), (3, 2), (8, 3), (8, 7), (9, 4), (20, 2), (31, 6), (60, 59)])
+@each("seed", range(5))
 def test_random_regular_graphs_are_as_connected_as_their_degree(m: int, degree: int, seed: int) -> None:
     graph = Graph.named(f"random-regular:{degree}", named(m), seed=seed)
     assert {graph.degree(name) for name in graph.names} == {degree}

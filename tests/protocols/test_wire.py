@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from each import each
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import pack
@@ -215,7 +216,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS.keys())
+@each("data", BOMBS.values())
 def test_bombs_and_lies_are_refused_in_little_memory(data: bytes) -> None:
     tracemalloc.start()
     try:

@@ -106,13 +106,13 @@ def test_values_decide_which_lines_are_interactions(name: str, tmp_path: Path) -
     refuses(
         lambda: read_interactions(path, value="stars"),
         r"^column 'stars' must contain 1 for an interaction or 0 for none. If it contains ratings, set the lowest that counts "
-        r"as an interaction with at_least$",
+        r"as an interaction with min_rating$",
         "3.5",
     )
     rated = write_lines(tmp_path / name, frame.drop(columns=["value"]).rename(columns={"stars": "rating"}))
     # A column of ratings is not guessed.
     assert read_interactions(rated).matrix.nnz == 4
-    refuses(lambda: read_interactions(rated, min_rating=3), "at_least needs a column of values: name it with value")
+    refuses(lambda: read_interactions(rated, min_rating=3), "min_rating needs a column of values: name it with value")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -236,7 +236,7 @@ def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None
     refuses(
         lambda: read_interactions(path, item="user"), "user, item and value must be different columns, got user, user$"
     )
-    refuses(lambda: read_interactions(path, min_rating=math.inf), "at_least must be a finite number, got inf$")
+    refuses(lambda: read_interactions(path, min_rating=math.inf), "min_rating must be a finite number, got inf$")
     refuses(lambda: read_interactions(path, value="stars"), "has no column 'stars'; it has user, item. Name the")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(f"user,item\n{SECRET},1\n".encode())[:-9])
     refuses(lambda: read_interactions(tmp_path / "cut.csv.gz"), "cut.csv.gz cannot be read as text: ")

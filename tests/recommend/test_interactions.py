@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 
+from each import each
 from eigenveil.linalg import Array
 from eigenveil.recommend.interactions import Interactions, checked_interactions
 from recommend.histories_of_users import SECRET, SMALL, histories, is_canonical, refuses
@@ -25,8 +26,8 @@ SPARSE = [
 DTYPES = ["bool", "uint8", "int8", "int32", "int64", "uint64", "float32", "float64"]
 
 
-@pytest.mark.parametrize("store", [np.asarray, np.asfortranarray, *SPARSE])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("store", [np.asarray, np.asfortranarray, *SPARSE])
+@each("dtype", DTYPES)
 def test_every_kind_of_matrix_becomes_the_same_ones(store: Callable[[Any], Any], dtype: str) -> None:
     found = checked_interactions(store(SMALL.astype(dtype)))
     assert is_canonical(found) and np.array_equal(found.toarray(), SMALL)
@@ -111,7 +112,7 @@ def test_what_comes_back_shares_nothing_with_what_was_given() -> None:
 
 BINARY = (
     r"R must be binary: 1 where the user has the item and 0 elsewhere. "
-    r"Convert ratings with `Interactions.from_ratings\(R, at_least=...\)`$"
+    r"Convert ratings with `Interactions.from_ratings\(R, min_rating=...\)`$"
 )
 FINITE = "R must have no NaN, infinite or missing entries$"
 WRONG: dict[str, tuple[Any, str]] = {
@@ -151,7 +152,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given_", "message"), WRONG.values(), ids=WRONG.keys())
+@each(("given_", "message"), WRONG.values())
 def test_what_is_no_binary_matrix_is_refused_without_being_quoted(given_: Any, message: str) -> None:
     refuses(lambda: checked_interactions(given_), message)
     refuses(
@@ -221,11 +222,11 @@ def test_missing_ratings_may_be_nan() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"at_least": 0}, "missing is required with at_least=0, because zeros would count"),
-        ({"at_least": math.nan}, "at_least must be a finite number, got nan"),
-        ({"at_least": "3"}, "at_least must be a finite number, got '3'"),
-        ({"at_least": True}, "at_least must be a finite number, got True"),
-        ({"at_least": 3, "missing": "none"}, "missing must be None or a number, got 'none'"),
+        ({"min_rating": 0}, "missing is required with min_rating=0, because zeros would count"),
+        ({"min_rating": math.nan}, "min_rating must be a finite number, got nan"),
+        ({"min_rating": "3"}, "min_rating must be a finite number, got '3'"),
+        ({"min_rating": True}, "min_rating must be a finite number, got True"),
+        ({"min_rating": 3, "missing": "none"}, "missing must be None or a number, got 'none'"),
     ],
 )
 def test_thresholds_that_are_none_are_refused(how: dict[str, Any], message: str) -> None:

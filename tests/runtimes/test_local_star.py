@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from each import each
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.star.rounds import Terms
@@ -27,7 +28,7 @@ def runtime(these: Company, faults: Faults | None = None, seed: int = 0) -> Loca
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("faults", [None, Faults(), Faults(duplicate=0.5, delay=8.0), Faults(loss=0.05, delay=2.0)])
+@each("faults", [None, Faults(), Faults(duplicate=0.5, delay=8.0), Faults(loss=0.05, delay=2.0)])
 def test_whatever_the_network_does_all_who_answer_in_the_end_are_in_the_same_result(
     kind: str, place: str, faults: Faults | None
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator
 
+from each import each
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.trackers import NOTHING_ASKED, BlockTracker, EnergyBounds, Sketch, merge_sketches
 from laws.streams.every_tracker import float_count, same, snapshot
@@ -26,10 +27,10 @@ STORES: dict[str, Callable[[Array], Any]] = {
 }
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("cut", [1, 3, 7, 25, 1000])
-@pytest.mark.parametrize(("count", "dim"), SHAPES)
-@pytest.mark.parametrize("store", STORES.values(), ids=STORES.keys())
+@each("center", [True, False])
+@each("cut", [1, 3, 7, 25, 1000])
+@each(("count", "dim"), SHAPES)
+@each("store", STORES.values())
 def test_a_sketch_of_every_direction_is_the_offline_answer(
     store: Callable[[Array], Any], count: int, dim: int, cut: int, center: bool
 ) -> None:
@@ -69,8 +70,8 @@ HOSTILE: dict[str, Callable[[], Array]] = {
 }
 
 
-@pytest.mark.parametrize("cut", [1, 8, 9, 30])
-@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+@each("cut", [1, 8, 9, 30])
+@each("make", HOSTILE.values())
 def test_hostile_rows_are_followed_exactly(make: Callable[[], Array], cut: int) -> None:
     for store in (np.asarray, sp.csr_array):
         rows = store(make())
@@ -89,10 +90,10 @@ def test_a_mean_far_out_costs_no_digits_of_the_scatter(cut: int) -> None:
     assert np.abs(sketch.mean - mean).max() <= math.ulp(1e8) * (2 + 300 / cut)
 
 
-@pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e-20, 1e20, 1e75, 1e100, 1e140])
-@pytest.mark.parametrize("cut", [4, 60])
-@pytest.mark.parametrize("oversample", [1, 28])
-@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+@each("scale", [1e-140, 1e-100, 1e-20, 1e20, 1e75, 1e100, 1e140])
+@each("cut", [4, 60])
+@each("oversample", [1, 28])
+@each("store", [np.asarray, sp.csr_array])
 def test_a_tracker_has_no_favourite_unit(scale: float, cut: int, oversample: int, store: Callable[[Any], Any]) -> None:
     rows = falling(240, 30)
     usual, scaled = (
@@ -122,9 +123,9 @@ def test_a_narrow_sketch_finds_the_directions_that_stand_out(dim: int, cut: int)
         assert np.allclose(state.sketch.mean, mean, rtol=1e-12)
 
 
-@pytest.mark.parametrize("forget", [0.999, 0.9, 0.5, 0.01])
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("cut", [1, 4, 20])
+@each("forget", [0.999, 0.9, 0.5, 0.01])
+@each("center", [True, False])
+@each("cut", [1, 4, 20])
 def test_forgetting_is_the_svd_of_fading_rows(forget: float, center: bool, cut: int) -> None:
     for store in (np.asarray, sp.csr_array):
         rows = store(falling(100, 7))

@@ -77,7 +77,7 @@ class Interactions:
         In a sparse matrix every stored entry is a rating, zeros included. If a user rated an item several times, one rating is
         enough. In an array or a table every number is a rating, except `missing`, the code for "not rated" (such as 99 or nan).
 
-        >>> Interactions.from_ratings(np.array([[5, 2, 99], [99, 99, 4]]), at_least=3, missing=99).matrix.toarray()
+        >>> Interactions.from_ratings(np.array([[5, 2, 99], [99, 99, 4]]), min_rating=3, missing=99).matrix.toarray()
         array([[1., 0., 0.],
                [0., 0., 1.]])
         """
@@ -165,7 +165,7 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
             require(bool(np.isfinite(values).all()), f"{name} must have no NaN, infinite or missing entries")
             raise ValueError(
                 f"{name} must be binary: 1 where the user has the item and 0 elsewhere. "
-                "Convert ratings with `Interactions.from_ratings(R, at_least=...)`"
+                "Convert ratings with `Interactions.from_ratings(R, min_rating=...)`"
             )
         return ones
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each import each
 from eigenveil.data.formats import FileParams
 from eigenveil.data.formats.csv import CsvHeader, TextRows, preamble, whole_records
 from eigenveil.data.tables import open_source
@@ -60,7 +61,7 @@ def both(data: bytes, **how: Any) -> tuple[list[list[float]] | None, list[list[f
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@each("field", FIELDS)
 def test_a_field_is_what_pyarrow_says(field: str) -> None:
     plain, arrow = both(f"a,b\n2,{field}\n".encode())
     np.testing.assert_equal(plain, arrow)
@@ -116,10 +117,8 @@ def test_thousands_have_the_marks_of_several_languages(field: str, thousands: st
         assert both(f"a;b\n2;{field}\n".encode()) == (None, None)
 
 
-@pytest.mark.parametrize("word", ["-9999", "-9999.0", "-9.999e3"])
-@pytest.mark.parametrize(
-    "field", ["-9999", "-9999.0", "-9999.00", "-9999.", "-9.999e3", '"-9999"', " -9999 ", "?", "unknown"]
-)
+@each("word", ["-9999", "-9999.0", "-9.999e3"])
+@each("field", ["-9999", "-9999.0", "-9999.00", "-9999.", "-9.999e3", '"-9999"', " -9999 ", "?", "unknown"])
 def test_what_stands_for_a_missing_value_is_compared_as_a_number(word: str, field: str) -> None:
     plain, arrow = both(f"a,b\n2,{field}\n3,-9998\n".encode(), na_values=(word, "?", "unknown"))
     np.testing.assert_equal(plain, [[2, np.nan], [3, -9998]])

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from each import each
 from eigenveil import Ledger
 from eigenveil.data.frames import as_rows
 from eigenveil.data.rows import DenseRows, WeightedRows
@@ -96,8 +97,8 @@ GAPS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), BATCHES.values(), ids=BATCHES.keys())
-@pytest.mark.parametrize("way", ["none", *WAYS])
+@each(("make", "message"), BATCHES.values())
+@each("way", ["none", *WAYS])
 def test_batches_that_cannot_be_used_leave_no_trace(make: Callable[[], Any], message: str, way: str) -> None:
     choices = {} if way == "none" else WAYS[way]
     pca, same = (exact(block_size=60) if way == "none" else private(**choices) for _ in range(2))

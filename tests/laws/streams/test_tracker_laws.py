@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each import each
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.noise import Noise
@@ -125,7 +126,7 @@ def test_going_on_from_a_kept_state_is_going_on(name: str, make: Factory) -> Non
 
 
 @every_tracker
-@pytest.mark.parametrize("cut", [1, 7, 64, 1000])
+@each("cut", [1, 7, 64, 1000])
 def test_where_the_stream_is_cut_does_not_matter(name: str, make: Factory, cut: int) -> None:
     tracker, rows = make(RANK), stream(300, 7)
     whole, pieces = run(tracker, rows, cut=300), run(tracker, rows, cut=cut)
@@ -149,7 +150,7 @@ def test_memory_is_bounded(name: str, make: Factory) -> None:
 
 
 @every_tracker
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@each("seed", [0, 1, 2])
 def test_a_space_that_holds_all_rows_is_found(name: str, make: Factory, seed: int) -> None:
     tracker, rows = make(RANK), stream(2000, seed, noise=0.0)
     found = tracker.subspace(run(tracker, rows, cut=50))
@@ -162,10 +163,8 @@ def test_a_space_that_holds_all_rows_is_found(name: str, make: Factory, seed: in
 
 
 @every_tracker
-@pytest.mark.parametrize("cut", [1, 16])
-@pytest.mark.parametrize(
-    "kind", ["zero", "constant", "two rows", "one axis at a time", "zero then rows", "rows then zero"]
-)
+@each("cut", [1, 16])
+@each("kind", ["zero", "constant", "two rows", "one axis at a time", "zero then rows", "rows then zero"])
 def test_degenerate_streams_leave_a_valid_subspace(name: str, make: Factory, kind: str, cut: int) -> None:
     usual, zero = stream(60, 9), np.zeros((60, DIM))
     rows = {
@@ -209,7 +208,7 @@ def test_number_types_and_memory_orders_are_all_one(name: str, make: Factory) ->
 
 
 @every_tracker
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@each("bad", [math.nan, math.inf, -math.inf])
 def test_rows_that_are_not_finite_are_refused_without_a_trace(name: str, make: Factory, bad: float) -> None:
     if name in TAKES_GAPS and math.isnan(bad):
         pytest.skip("NaN marks an entry that was not observed")
@@ -224,7 +223,7 @@ def test_rows_that_are_not_finite_are_refused_without_a_trace(name: str, make: F
 
 
 @every_tracker
-@pytest.mark.parametrize("shape", [(4, DIM - 1), (4, DIM + 1), (DIM,), (2, 3, DIM)])
+@each("shape", [(4, DIM - 1), (4, DIM + 1), (DIM,), (2, 3, DIM)])
 def test_rows_of_another_shape_are_refused(name: str, make: Factory, shape: tuple[int, ...]) -> None:
     tracker = make(RANK)
     state = run(tracker, stream(20, 13), cut=10)

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each import each
 from eigenveil import PrivatePCA
 from eigenveil.core import domain as domain_module
 from eigenveil.core import rows as rows_module
@@ -254,8 +255,8 @@ def test_where_rows_are_in_memory_changes_no_bit(name: str, case: tuple[Table, D
         assert alike(here, release(table.rows(values), domain))
 
 
-@pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("kind", ["f4", ">f4", "f2", "i1", "u1", "i8", ">i4", "u8", "?"])
+@each("name", SUMS)
+@each("kind", ["f4", ">f4", "f2", "i1", "u1", "i8", ">i4", "u8", "?"])
 def test_numbers_of_any_type_count_as_what_they_are(name: str, kind: str) -> None:
     rng, release = np.random.default_rng(5), SUMS[name]
     values: Any = (rng.standard_normal((40, 5)) * 50).astype(np.float64 if kind != "?" else np.bool_)
@@ -449,8 +450,8 @@ def test_counts_beyond_lengths_are_those_of_the_people_rounded_once(case: tuple[
     rows = table.rows()
     weights = np.ones(len(table.values)) if table.weights is None else table.weights
     counts = [0] * LENGTHS.count
-    for place, each in zip(LENGTHS.place(_norms(whole_block(rows), domain)), whole_weights(weights), strict=True):
-        counts[LENGTHS.count - 1 - int(place)] += int(each)
+    for place, weight in zip(LENGTHS.place(_norms(whole_block(rows), domain)), whole_weights(weights), strict=True):
+        counts[LENGTHS.count - 1 - int(place)] += int(weight)
     root = _root(LENGTHS.count)
     for at, found in enumerate(SUMS["lengths"](rows, domain).tolist()):
         exact = sum((Fraction(float(root[at, j])) * count for j, count in enumerate(counts) if count), Fraction(0))

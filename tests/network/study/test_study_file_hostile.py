@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from each import each
 from eigenveil.network.study import StudyFile
 from eigenveil.params.tables import LARGEST
 from eigenveil.show.agreement import words_of
@@ -195,7 +196,7 @@ def test_a_file_that_is_no_text_is_not_read(tmp_path: Path) -> None:
         StudyFile.read(path)
 
 
-@pytest.mark.parametrize("at", range(40))
+@each("at", range(40))
 def test_a_truncated_text_is_never_another_study(at: int) -> None:
     text = StudyFile.of(document()).text()
     cut = text[: len(text) * at // 40]

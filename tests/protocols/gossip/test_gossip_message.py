@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from each import each
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols.messages import Body, KeepAlive, Message, PartialSum, PeerKey, PeersDropped, ResendRequest
 from eigenveil.protocols.wire import VERSION, decode, encode, size
@@ -130,7 +131,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@each("what", BAD)
 def test_a_head_that_no_peer_writes_is_refused(what: str) -> None:
     kind, changes = BAD[what]
     assert picture(decode(spelled(kind, {}))) == picture(Message("p1", "p0", EXAMPLES[kind]))
