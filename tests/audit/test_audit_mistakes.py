@@ -166,7 +166,7 @@ def no_noise_between_pairs(patch: Patch) -> None:
     ],
 )
 def test_a_mistake_is_refuted(mistake: Callable[[Patch], None], name: str, runs: int, monkeypatch: Patch) -> None:
-    assert refuted_by(name, runs) == set()
+    # Without the mistake none of these is refuted: see the tests of what is shipped, by family.
     mistake(monkeypatch)
     # What is the same in every run of a case is kept, and would be kept as it is without the mistake, or with it afterwards.
     sites._task.cache_clear()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from commands.command_tables import PRIVATE, eigenveil, files_in, written
+from commands.forked import run_forked
 from eigenveil import Model
 from eigenveil.audit import CASES
 from eigenveil.commands.audit import FAMILIES
@@ -23,7 +24,7 @@ def run(*arguments: object, **more: str) -> "subprocess.CompletedProcess[str]":
 
 def test_fit_and_inspect_as_processes(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
-    done = run("fit", written(tmp_path, "parquet"), "-k", 2, *PRIVATE, "-o", target)
+    done = run_forked("fit", written(tmp_path, "parquet"), "-k", 2, *PRIVATE, "-o", target, env=QUIET)
     assert done.returncode == 0, done.stderr
     # Rows are counted on a terminal only: here stderr goes to a file.
     assert done.stderr == ""
@@ -155,6 +156,7 @@ def test_the_beginnings_of_the_names_of_cases_are_those_there_are() -> None:
 def test_colours_that_are_forced_put_no_row_counts_into_a_log(tmp_path: Path) -> None:
     table = written(tmp_path, "csv")
     for forced in ({"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}, {"CLICOLOR_FORCE": "1"}):
-        done = run("fit", table, "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors", "--force", **forced)
+        arguments = ("fit", table, "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors", "--force")
+        done = run_forked(*arguments, env=QUIET | forced)
         assert done.returncode == 0, done.stderr
         assert "rows" not in done.stderr

@@ -101,7 +101,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-# Every method is run, and every kind, a fifth of the pairs as commands and another fifth in Python.
+# Every method, and every kind with many methods: a fifth of the pairs runs as commands, and another fifth in Python.
 PAIRS = [(method, kind, (row + column) % 5) for row, method in enumerate(METHODS) for column, kind in enumerate(KINDS)]
 
 
@@ -125,7 +125,7 @@ def test_the_command_runs_with_the_parameters_of_the_plan(
     assert model.settings["method"] == STREAMS.get(how, how)
 
 
-@pytest.mark.parametrize(("method", "kind", "turn"), PAIRS)
+@pytest.mark.parametrize(("method", "kind", "turn"), [pair for pair in PAIRS if pair[2] <= 1])
 def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind: str, turn: int) -> None:
     facts, plan = planned(method, kind)
     assert plan.unknown == ()

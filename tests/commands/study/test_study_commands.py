@@ -235,8 +235,9 @@ def peers_of(tmp_path: Path, keys: Path, count: int, *options: object) -> StudyF
     return StudyFile.read(file)
 
 
-@pytest.mark.parametrize("options", [(), ("--noise", "independent"), ("--quorum", "3")])
-@pytest.mark.parametrize("graph", ["ring", "complete"])
+@pytest.mark.parametrize(
+    ("graph", "options"), [("ring", ()), ("complete", ("--noise", "independent")), ("ring", ("--quorum", "3"))]
+)
 def test_peers_survive_the_loss_of_any_one_unless_told_otherwise(
     tmp_path: Path, keys: Path, graph: str, options: tuple[str, ...]
 ) -> None:
