@@ -641,21 +641,21 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         stream = self._current
         released, terms = None, stream.terms
         if view.floor > 0:
-            place, bounds, split = stream.place, terms.bounds, terms.split
+            location, bounds, split = stream.place, terms.bounds, terms.split
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
             unclear: tuple[int, ...] = ()
-            if bounds.gaps is not None and terms.budget is not None and place.rates is not None:
+            if bounds.gaps is not None and terms.budget is not None and location.rates is not None:
                 noise = observed_noise(bounds.gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
                 # The search may have waited for more rows, which makes the counts clearer than this.
                 people = min(terms.plan.first_block, stream.rows)
-                unclear = unclear_columns(bounds.gaps, place.rates.columns, noise=noise, people=people)
+                unclear = unclear_columns(bounds.gaps, location.rates.columns, noise=noise, people=people)
             released = replace(view, unclear=unclear).released(
-                radius=bounds.row_bound if place.bound is None else place.bound,
+                radius=bounds.row_bound if location.bound is None else location.bound,
                 at_edge=at_edge(bounds, view.center, steps=steps, max_steps=len(split.mean)),
-                flat=flat_columns(bounds, place.scale),
-                clipped=place.clipped,
-                norms=place.norms,
-                outliers=place.outliers,
+                flat=flat_columns(bounds, location.scale),
+                clipped=location.clipped,
+                norms=location.norms,
+                outliers=location.outliers,
                 scaled=scaled_by(bounds),
             )
         return assess_fit(
