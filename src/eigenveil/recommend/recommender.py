@@ -426,9 +426,9 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):
             degrees = result.degrees
-        words = "none" if self.item_degrees is None else "given as public"
+        degrees_from = "none" if self.item_degrees is None else "given as public"
         if isinstance(self.item_degrees, str):
-            words = "released"
+            degrees_from = "released"
         floor, warned = study.noise_floor(), list(fit.before)
         if floor > 0 and not (np.square(result.subspace.values) > floor).any():
             warned.append(ParameterWarning(_NOTHING))
@@ -448,7 +448,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
                 method=fit.plan.method,
                 why=fit.plan.reason,
                 neighbours=federation.request.fit.neighbours if federation.request.fit.private else None,
-                item_degrees=words,
+                item_degrees=degrees_from,
                 trust=place_of_noise(federation.request),
                 survivors=None if federation.request.masks is None else federation.request.masks[0],
                 width=fit.plan.width,
