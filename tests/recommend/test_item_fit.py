@@ -314,7 +314,7 @@ def study(**changes: Any) -> ItemFit:
 
     given: dict[str, Any] = {
         "dim": 9,
-        "least": 1,
+        "min_degree": 1,
         "neighbours": Neighbours.ZERO_OUT,
         "components": components,
         "rank": 2,
