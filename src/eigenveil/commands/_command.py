@@ -106,11 +106,13 @@ class Command:
         }
         own, groups = _own_options(self.run)
         others = {option.name: f"--{option.name.replace('_', '-')}" for option in own}
-        words = self.spelling or (in_python if self.params is None else in_options(self.params, X=self.rows, **others))
+        spell_own = self.spelling or (
+            in_python if self.params is None else in_options(self.params, X=self.rows, **others)
+        )
         reading = in_options(TableParams)
 
         def spelling(name: str, value: Any) -> str:
-            return reading(name, value) if name in table else words(name, value)
+            return reading(name, value) if name in table else spell_own(name, value)
 
         panels = self.panels or {}
         derived = [

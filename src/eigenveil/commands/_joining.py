@@ -288,7 +288,7 @@ def take_part(
         note = _agreed(voice, options, study, ledger, warnings, again=opened.replay is not None)
 
         def deliver(model: "Model") -> None:
-            results.write(model, holding.rows, holding.extra)
+            results.write(model, holding.rows, holding.passthrough)
             view.found(model)
 
         with live_page(options.address(), view.page, say=voice.write_line, secret=voice.terminal) as voice.page:
