@@ -34,7 +34,9 @@ def digits(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", beyond: float = 0.0) -> StudyBudget:
+def account(
+    name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", extra_delta: float = 0.0
+) -> StudyBudget:
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
     return StudyBudget(
@@ -45,7 +47,7 @@ def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", 
         epsilon=epsilon,
         delta=delta,
         mu=mu,
-        extra_delta=beyond,
+        extra_delta=extra_delta,
         unit=ROW,
     )
 
@@ -102,7 +104,7 @@ def hammers(path: str, seed: int) -> None:
     rng = random.Random(seed)
     with DurableLedger.open(Path(path)) as ledger:
         for attempt in range(12):
-            mine = account(f"study {seed}.{attempt}", mu=rng.uniform(0.02, 0.2), beyond=rng.choice((0.0, 1e-7)))
+            mine = account(f"study {seed}.{attempt}", mu=rng.uniform(0.02, 0.2), extra_delta=rng.choice((0.0, 1e-7)))
             try:
                 ledger.join(mine, life=LIFE)
             except BudgetExceeded:

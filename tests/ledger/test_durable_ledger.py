@@ -134,7 +134,7 @@ def test_a_study_that_was_given_up_is_closed_for_good(ledger: DurableLedger) -> 
 
 def test_terms_that_were_joined_cannot_be_changed(ledger: DurableLedger) -> None:
     ledger.join(account(), life=LIFE)
-    for other in (account(mu=0.3), account(dataset="others"), account(beyond=1e-9)):
+    for other in (account(mu=0.3), account(dataset="others"), account(extra_delta=1e-9)):
         with pytest.raises(LedgerError, match="on other terms"):
             ledger.join(other, life=LIFE)
 

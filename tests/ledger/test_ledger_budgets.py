@@ -94,7 +94,7 @@ def test_charges_stay_within_what_was_reserved(tmp_path: Path) -> None:
 def test_what_goes_beyond_mu_adds_up_out_of_delta(tmp_path: Path) -> None:
     life = Budget(1.0, 1e-6)
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
-        ledger.join(account("first", mu=0.01, beyond=5e-7), life=life)
+        ledger.join(account("first", mu=0.01, extra_delta=5e-7), life=life)
         ledger.abandon(digits("first"))
         # Half of delta is gone for good, so what mu may be is less.
         with pytest.raises(BudgetExceeded):
@@ -104,7 +104,7 @@ def test_what_goes_beyond_mu_adds_up_out_of_delta(tmp_path: Path) -> None:
         with pytest.raises(
             BudgetExceeded, match="may fail already take 5e-07 of delta, and the study asks for 5e-07 more"
         ):
-            ledger.join(account("third", mu=0.01, beyond=5e-7), life=life)
+            ledger.join(account("third", mu=0.01, extra_delta=5e-7), life=life)
         assert ledger.datasets()[0].epsilon(1e-6) == 0
         assert math.isinf(ledger.datasets()[0].epsilon(5e-7))
 
@@ -185,7 +185,7 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
                     counts, taken = total()
                     left = LIFE.delta - taken - beyond
                     accepted = left > 0 and counts + mu * mu <= mu_for(LIFE.epsilon, left) ** 2
-                    ledger.join(account(name, mu=mu, beyond=beyond), life=LIFE)
+                    ledger.join(account(name, mu=mu, extra_delta=beyond), life=LIFE)
                     asked[name], spent[name] = (mu, beyond), []
                     still.add(name)
                 elif verb == "commit":
@@ -199,7 +199,7 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
                     getattr(ledger, verb)(digits(name))
                     still.discard(name)
                 elif verb == "reopen" and name in still:
-                    again = ledger.join(account(name, mu=asked[name][0], beyond=asked[name][1]), life=LIFE)
+                    again = ledger.join(account(name, mu=asked[name][0], extra_delta=asked[name][1]), life=LIFE)
                     assert [entry.charges[0].mu for entry in again.steps] == spent[name]
             except (BudgetExceeded, LedgerError):
                 assert not accepted

@@ -274,7 +274,7 @@ def model_of(
 def released_settings(verdict: FitVerdict) -> dict[str, Any]:
     """What was released of the norms of rows, as a model keeps it. Norms are by the share of people with longer rows.
 
-    >>> released_settings(FitVerdict(fill=0.5, norms=(3.0,) + 14 * (0.0,)))
+    >>> released_settings(FitVerdict(bound_usage=0.5, norms=(3.0,) + 14 * (0.0,)))
     {'bound_usage': 0.5, 'norms': {'0.8': 3.0}}
     """
     norms = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}

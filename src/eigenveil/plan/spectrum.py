@@ -57,7 +57,7 @@ class Spectrum:
       forecast.
     - If the fill is `assumed`, a forecast for a fit that finds its bound replaces it, and others doubt it.
 
-    >>> Spectrum(values=np.array([0.3, 0.2]), source="given").fill
+    >>> Spectrum(values=np.array([0.3, 0.2]), source="given").bound_usage
     0.5
     """
 
@@ -139,8 +139,8 @@ class Spectrum:
         In place of the decay, `explained` gives the share of the variance along the first `rank` components. With
         neither, the decay is one, which is common.
 
-        >>> guess = Spectrum.guessed(100, rank=5, explained=0.6, fill=0.4)
-        >>> round(guess.explained(5), 9), round(guess.fill, 9)
+        >>> guess = Spectrum.guessed(100, rank=5, explained=0.6, bound_usage=0.4)
+        >>> round(guess.explained(5), 9), round(guess.bound_usage, 9)
         (0.6, 0.4)
         """
         require_param(dim >= 1, "{dim} must be at least 1, got {@dim}", dim=dim)
@@ -261,7 +261,7 @@ class Spectrum:
         """With the fill that rows have of a bound that is found privately for `people` at this budget, if it is assumed.
 
         >>> guess = Spectrum.guessed(16)
-        >>> round(guess.in_found_bound(400, 0.2).fill, 2), round(guess.in_found_bound(1e5, 0.2).fill, 2)
+        >>> round(guess.in_found_bound(400, 0.2).bound_usage, 2), round(guess.in_found_bound(1e5, 0.2).bound_usage, 2)
         (0.88, 0.43)
         """
         if not self.assumed:

@@ -412,7 +412,7 @@ def rounded(number: float, *, up: bool = True) -> str:
 def listed(texts: Sequence[str]) -> str:
     """The words with commas between them, and "and" before the last.
 
-    >>> join_names(["north"]), join_names(["north", "south", "west"])
+    >>> listed(["north"]), listed(["north", "south", "west"])
     ('north', 'north, south and west')
     """
     *others, last = texts
