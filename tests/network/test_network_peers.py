@@ -37,7 +37,7 @@ def test_with_a_test_seed_peers_agree_with_their_simulation(
         # Pair noise comes from keys, which are not the simulation's, and cancels to the last digits only.
         np.testing.assert_allclose(abs(model.components @ simulated.components_.T), np.eye(2), atol=1e-6)
         np.testing.assert_allclose(model.mean, simulated.mean_, atol=1e-6)
-        # How many bytes all peers sent, none of them knows; the noise floor and the bound usage follow the mean to the last digits.
+        # How many bytes all peers sent, none of them knows. Noise floor and bound usage follow the mean.
         found = settings_beside(model, company.study)
         expected = settings_beside(simulated.model_, unknown={"bytes"})
         for near in {"noise_floor", "bound_usage"} & set(expected):

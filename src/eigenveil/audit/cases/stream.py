@@ -529,7 +529,7 @@ CASES = (
     ),
     _case(
         "stream/slots-device",
-        "FederatedStream(one_person_per_site=True): the matrix that the hub has released after each of two slots, seen by anybody",
+        "FederatedStream(one_person_per_site=True): the matrix released after each of two slots, seen by anybody",
         f"a device for each axis, with two rows in every slot, {_LONG}",
         partial(_slots, trust="hub", device=True),
     ),
