@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     found = tmp_path / "ledger.db"
     with DurableLedger.open(found) as ledger_file:
         ledger_file.declare("patients", PRINT)
-        ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE)
+        ledger_file.join(account("heart", mu=0.2, extra_delta=1e-9), life=LIFE)
         ledger_file.commit(digits("heart"), 0, came=b"ask", replies=[SAID], charges=[Charge("sum", 0.1)])
         ledger_file.join(account("hearts and lungs", mu=0.1), life=LIFE)
         ledger_file.note(digits("heart"), "consent given")
@@ -120,7 +120,7 @@ def test_verify_names_the_first_bad_entry(path: Path) -> None:
 def test_an_export_has_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
     with DurableLedger.open(path) as ledger_file:
-        secret = ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
+        secret = ledger_file.join(account("heart", mu=0.2, extra_delta=1e-9), life=LIFE).secret
         head = ledger_file.head
     assert "6 entries and the head" in run("export", path, "-o", target).stdout
     data = target.read_bytes()
