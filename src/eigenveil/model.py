@@ -342,7 +342,7 @@ def clipping_of(domain: Region) -> dict[str, Array]:
 
 
 def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
-    """Refuse bounds of rows that no fit has: a file may come from anybody."""
+    """Refuse bounds of rows that no fit has: a file may come from anywhere."""
     if not clipping:
         return
     wanted = {"radius": (1,), "center": (dim,), "scale": (dim,)}

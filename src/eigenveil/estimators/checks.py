@@ -90,7 +90,7 @@ class WholeCharge:
 
     @contextmanager
     def reserved(self, masked: "MaskedTerms | None" = None) -> Iterator[None]:
-        """Let the parties run inside this block: refused if the ledger cannot pay, and free again if nobody charged."""
+        """Let the parties run inside this block: refused if the ledger cannot pay, and free again if no party charged."""
         if self._ledger is None or self._budget is None or self._is_paid:
             yield
             return
@@ -112,7 +112,7 @@ class WholeCharge:
             return
         mu, label = self._budget.mu, f"the whole budget of {self._label}"
         if self._reserve is None or self._reserve.closed:
-            # Whoever charges outside of the block is paid for too, or refused.
+            # A party that charges outside of the block is paid for too, or refused.
             self._ledger.spend(mu, label=label, unit=self._unit)
         else:
             self._reserve.spend(mu, label=label)
@@ -253,7 +253,7 @@ def is_real(value: Any) -> bool:
 
 
 def seed_of(state: Any) -> int | None:
-    """A seed from any kind of scikit-learn's `random_state`. None means noise that nobody can repeat."""
+    """A seed from any kind of scikit-learn's `random_state`. None means noise that cannot be repeated."""
     if state is None:
         return None
     if isinstance(state, np.random.Generator):
@@ -312,7 +312,7 @@ def covariance_for(rule: str, method: Any, dim: int) -> Any:
         missing=rule,
         method=method,
     )
-    # Whoever names the method has the memory for it. Where nobody did, a very wide table must not fill all there is.
+    # A caller who names the method has the memory for it. Where none did, a very wide table must not fill all there is.
     size = 4 * dim * dim * 8
     require_param(
         method != "auto" or size <= MEMORY_LIMIT,

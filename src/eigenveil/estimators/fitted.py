@@ -112,7 +112,7 @@ class RowCovariance:
         """Of a whole released Gram matrix, (d, d), made positive.
 
         Eigenvalues that do not stand out from noise are replaced by their average, which has far less noise than each of
-        them. So the trace stays as it was released, unless the average is below what noise could hide.
+        them. The trace stays as it was released, unless the average is below what noise could hide.
         """
         floor = model.noise_floor
         values, vectors = np.linalg.eigh(gram)
@@ -387,7 +387,7 @@ def _plain(value: Any, *, depth: int) -> Any:
 
 
 def _value(plain: Any) -> Any:
-    """The value that `_plain` made this of. The file may come from anybody: nothing but numbers, words and lists comes out."""
+    """The value that `_plain` made this of. The file may be hostile: nothing but numbers, words and lists comes out."""
     match plain:
         case None | bool() | int() | float() | str():
             return plain
@@ -467,7 +467,7 @@ class FittedPCA(ModelMethods, TransformerMixin, BaseEstimator):
         The seed, the ledger and identifiers of people are not in the file, so `random_state` and `ledger` are None. A new fit
         is a new release with fresh noise, and `guarantee_` then states the cost of that one alone.
 
-        A file has the components alone: a whole released covariance stays with the fit. So `score`, `score_samples` and
+        A file has the components alone: a whole released covariance stays with the fit. Therefore `score`, `score_samples` and
         `get_covariance` use the components and `noise_variance_` here, as in scikit-learn, and may differ from those of the fit.
         """
         model = Model.load(path)

@@ -267,7 +267,7 @@ class SiteInfo:
         return cls(names=tuple(names), dim=dim, sparse=False, grouped=grouped, people=sizes, columns=labels)
 
     def sizes(self) -> dict[str, float] | None:
-        """How many people each site has. None over a network if nobody declared it. Call it only if sizes are public."""
+        """How many people each site has. None over a network if it was not declared. Call it only if sizes are public."""
         if self.rows is not None:
             return {name: people_at(rows) for name, rows in self.rows.items()}
         return None if self.people is None else {name: float(self.people[name]) for name in self.names}

@@ -297,7 +297,7 @@ def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
     [0.6, 0.3, 0.0]
     """
     above = np.where(eigenvalues > noise_floor, eigenvalues, 0.0)
-    # Noise can push the released total below the sum of the eigenvalues. A ratio above one would help nobody.
+    # Noise can push the released total below the sum of the eigenvalues. A ratio above one would mean nothing.
     whole = max(total, float(above.sum()))
     shares: Array = above / whole if whole > 0 else np.zeros_like(above)
     return shares

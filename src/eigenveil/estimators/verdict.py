@@ -42,9 +42,14 @@ __all__ = [
 
 # A warning must be clear of the noise by this many deviations: 1 in 740 fits is wrong about each.
 _CLEAR: Final = 3.0
-# Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
-# is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
-_CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
+# Above this bound usage, nearly every row was clipped.
+_CLIPPED_USAGE: Final = 0.95
+# The same where noise may hide that the usage is one.
+_UNCLEAR_USAGE: Final = 0.9
+# A bound this many times the typical row norm wastes accuracy: noise grows with its square.
+_OVERSIZED: Final = 10.0
+# The same where nothing stands out, because the bound may be why.
+_OVERSIZED_FOR_NOTHING: Final = 4.0
 # From this share of clipped rows on, whitened scores are said to vary more than they should.
 _SOME_CLIPPED: Final = 0.01
 # A bound that was found is so many times the typical norm only if the center was still far off when it was chosen.
@@ -287,13 +292,13 @@ def _warned(
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
     is_given = settings.get("row_bound") != "private" and fit.scaled != "private"
     low, high = bound_usage - _CLEAR * noise, bound_usage + _CLEAR * noise
-    if is_given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
+    if is_given and not boxed and (low > _CLIPPED_USAGE or (high >= 1 and low > _UNCLEAR_USAGE)):
         yield ParameterWarning(
             f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the row bound {fit.radius:g} is below typical row "
             f"norms. The components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows "
             "have this norm by design, nothing is wrong."
         )
-    elif fit.scaled == "private" and low > _CLIPPED:
+    elif fit.scaled == "private" and low > _CLIPPED_USAGE:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
             f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the units that were found do not fit the rows. Refit "
@@ -301,7 +306,7 @@ def _warned(
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
-    large = not fit.at_edge and times > (_TEN_TIMES if fit.above.any() else _FOUR_TIMES)
+    large = not fit.at_edge and times > (_OVERSIZED if fit.above.any() else _OVERSIZED_FOR_NOTHING)
     if boxed and large:
         yield ParameterWarning(
             f"The column bounds allow rows at least {times:.0f} times as long as the typical one (bound usage "
@@ -435,7 +440,7 @@ def _searched(fit: Released, times: float, budget: Budget | None) -> Iterator[Pa
             "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
             "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
-    elif (nothing and (fit.at_edge or times > _FOUR_TIMES)) or (fit.at_edge and times > _FAR_OFF):
+    elif (nothing and (fit.at_edge or times > _OVERSIZED_FOR_NOTHING)) or (fit.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.
         enough = budget is not None and fit.people >= min_people_for_scale(fit.space.dim, 1 / budget.mu)
         unit = ", or with {scale=private}" if enough and fit.scaled is None else ""

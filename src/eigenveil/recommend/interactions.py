@@ -1,6 +1,6 @@
 """`Interactions`: which user has which item, as a binary matrix that is checked once.
 
-The entries are private. So no message here shows an entry, the number of users or how often anything occurs. The
+The entries are private, and no message here shows an entry, the number of users or how often anything occurs. The
 number of items, the column names and the number type are public.
 """
 
@@ -34,7 +34,7 @@ _BLOCK_NUMBERS = 1 << 22
 class Interactions:
     """`matrix`, (n users, d items), a CSR array of ones in canonical form, and the names of users and items.
 
-    Without names, users and items are numbered from 0. A user's name must identify somebody
+    Without names, users and items are numbered from 0. A user's name must identify a person
     (`eigenveil.data.people`); an item may have any name. Users without items and items without users are kept: the
     former add nothing to any sum, the latter are columns of zeros. The matrix is a copy and must not be changed.
 

@@ -254,11 +254,11 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
         entry *= task.sensitivity(Question(0, (basis,))) / math.sqrt(task.shares[-1])
         return entry * product_edge(self._used, len(basis.T))
 
-    def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
-        return mechanism if isinstance(mechanism, Exact) else PartialBudget(mechanism, self._fraction(stage))
-
     def _fraction(self, stage: str) -> float:
         return self.degrees_share if stage == "degrees" else 1.0 - self.degrees_share
+
+    def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
+        return mechanism if isinstance(mechanism, Exact) else PartialBudget(mechanism, self._fraction(stage))
 
     def _unwrap_question(self, question: Question) -> tuple[AnySum, Question]:
         """The stage's task and its own question."""

@@ -109,7 +109,7 @@ def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_ar
     require_param(0 < share < 1, "{share} must lie in (0, 1), got {@given}", given=share)
     matrix = checked_interactions(matrix, name="matrix")
     degrees = np.diff(matrix.indptr)
-    # Everybody who is tested keeps at least one item to be recommended from.
+    # Every tested user keeps at least one item to be recommended from.
     held = np.where(degrees >= 2, np.clip(np.floor(share * degrees + 0.5), 1, np.maximum(degrees - 1, 1)), 0)
     users = _users(matrix)
     # User and random key are packed in one number: sorting one array is several times faster than sorting by two.
@@ -145,7 +145,7 @@ def ndcg(recommended: Found, test: sp.csr_array, *, n: int) -> float:
 
 
 def popularity_scores(train: sp.csr_array) -> Array:
-    """How many users have each item, (d,). It recommends the same list to everybody: the baseline to beat.
+    """How many users have each item, (d,). It recommends the same list to all users: the baseline to beat.
 
     >>> popularity_scores(sp.csr_array(np.array([[1.0, 0.0], [1.0, 1.0]]))).tolist()
     [2.0, 1.0]

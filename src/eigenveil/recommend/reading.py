@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 # A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
-# excluded characters, so a missing header does not leak somebody's line.
+# excluded characters, so a missing header does not leak a person's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
 # Formats with a line for each interaction.
 _NAMED = " or ".join(format_.word for format_ in FORMATS if format_.has_names)
@@ -136,7 +136,7 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
     require_param(
         min_rating is None or value is not None, "{min_rating} needs a column of values: name it with {value}"
     )
-    # What stands in the first line of a text or a sheet may be somebody's. Other formats declare their names.
+    # What stands in the first line of a text or a sheet may be a person's. Other formats declare their names.
     _require_columns(path, names, wanted, header=format_.has_header)
     table = _lines(opened, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
@@ -201,7 +201,7 @@ def columns_not_read(
 
 
 def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *, header: bool) -> None:
-    """Refuse a table without the `wanted` columns. Show the columns it has, unless they may be somebody's first line."""
+    """Refuse a table without the `wanted` columns. Show the columns it has, unless they may be a person's first line."""
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
@@ -311,11 +311,9 @@ def _listed_in(path: Path, column: str) -> list[str]:
         raise ValueError(f"{path} is not UTF-8 text") from None
     except csv.Error:
         raise ValueError(f"{path} is not a list of comma-separated values") from None
-    at = 0
+    at, width = 0, 1
     if lines and column in lines[0]:
         at, width, lines = lines[0].index(column), len(lines[0]), lines[1:]
-    else:
-        width = 1
     require(
         all(len(fields) == width for fields in lines),
         f"{path} must have one item on each line, or a header with the column {column!r}",
@@ -331,13 +329,12 @@ _LARGEST = 1e30
 
 def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     """The histories of each site by name, the number of items, and their names. A single matrix is one site, named R."""
+    named = {"R": R}
     # Some sparse matrices (dok_matrix) are dictionaries too.
-    several = (not sp.issparse(R) and isinstance(R, Mapping)) or (
-        isinstance(R, Sequence) and not isinstance(R, str | bytes)
-    )
-    named = (
-        {"R": R} if not several else dict(R) if isinstance(R, Mapping) else {f"site {i}": X for i, X in enumerate(R)}
-    )
+    if isinstance(R, Mapping) and not sp.issparse(R):
+        named = dict(R)
+    elif isinstance(R, Sequence) and not isinstance(R, str | bytes):
+        named = {f"site {i}": X for i, X in enumerate(R)}
     require(len(named) > 0, "there must be at least one site, got none")
     require(all(isinstance(name, str) for name in named), "names of sites must be text")
     rows: dict[str, Rows] = {}
@@ -373,8 +370,9 @@ def _histories(X: Any, name: str) -> tuple[Any, Names]:
     X = in_memory(X)
     engine = engine_of(X)
     if engine is None or not engine.stays:
-        matrix = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
-        return matrix, names_of(X)
+        return checked_interactions(
+            X if isinstance(X, Interactions) else _two_dimensional(X, name), name=name
+        ), names_of(X)
     # A Delayed has every attribute, so what it lacks would not tell.
     array = isinstance(getattr(X, "ndim", None), int) and not hasattr(X, "columns")
     require(array, f"{name} must be a {engine.title} array of users and items. Make one with to_dask_array")

@@ -208,7 +208,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         """Fit on `R`, a binary matrix of users x items: sparse, dense or `Interactions`. Or a list or mapping of
         them, one per site.
 
-        Users without interactions have no effect. Items that nobody has enter the filter through the noise alone.
+        Users without interactions have no effect. Items that no user has enter the filter through the noise alone.
         `watch` is called after each round with its events. Nothing is spent until everything is checked and planned.
         """
         params = validate_params(PrivateRecommender, self)

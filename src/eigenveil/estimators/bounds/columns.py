@@ -136,7 +136,7 @@ def find_column_bounds(
 
     Entries are measured from the public `origin` of their column (zero unless given), in units of the public `scale`.
     Distances are resolved in steps of 9% `search_range` a range of sizes, and a range extends to the outer ends of its
-    steps. So for a column far from zero, such as years, an origin in its middle gives a finer range. One release
+    steps. For a column far from zero, such as years, an origin in its middle gives a finer range. One release
     serves all columns, with sqrt(d) times the noise of one. Everything else is as in `find_bounds`.
 
     Parameters

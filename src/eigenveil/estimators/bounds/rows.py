@@ -1,6 +1,6 @@
 """`find_bounds`: finds a bound on row norms privately, with the trade-off between bounds.
 
-A fit needs a bound that was not read off its rows. Where nobody knows one, a small part of the budget buys it. One
+A fit needs a bound that was not read off its rows. Where none is known, a small part of the budget buys it. One
 release counts the rows whose norm exceeds each of a thousand thresholds, and any quantile can be read off it.
 """
 
@@ -135,7 +135,7 @@ def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norm
 _WITHIN: Final = (1e-9, 1e12)
 # A norm is known to within 4.4%, rounded up. Finer cells would cost more noise than they are worth.
 PER_DOUBLING: Final = 16
-# Counts below this many standard deviations may be noise alone. If nobody is there, one release in 100 exceeds it.
+# Counts below this many standard deviations may be noise alone. Where no row is, one release in 100 exceeds it.
 SURE: Final = 2.5
 # Shares of the budget: norms around the origin, the mean, norms around the mean. The rest pays for a second pass if
 # the first mean was poor compared with the spread of the rows; otherwise it makes the last norms more precise.
@@ -438,7 +438,8 @@ class _Search:
         observed_share = _SEEN if gaps is not None and gaps.divides and self.rates is None else 0.0
         weights = {"sum_weight": 1.0 - observed_share, "observed_weight": observed_share}
         label += " and observed entries" * (observed_share > 0)
-        task = Totals(domain=bounds.around_start(start), neighbours=release.neighbours, **weights, name=label)
+        ball = bounds.around_start(start)
+        task = Totals(domain=ball, neighbours=release.neighbours, **weights, name=label)
         mechanism = release.mechanism()
         private = task.private(task.ask(None), release.rows)
         totals = task.update(None, mechanism.release(private, label=label, share=share))
@@ -450,9 +451,7 @@ class _Search:
             search = replace(self, rates=Rates.of(gaps, totals.observed, people=people, noise=error))
         rates = search.rates
         total, noise_inflation = (totals.sum, 1.0) if rates is None else (rates.full_sum(totals.sum), rates.sum_noise)
-        entry = mechanism.scale(
-            bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - observed_share) * share
-        )
+        entry = mechanism.scale(ball.sum_sensitivity(release.neighbours), share=(1 - observed_share) * share)
         noise = entry * math.sqrt(dim) * noise_inflation
         # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
         return search, bounds.center_from(start, total, people, noise=noise)[0], min(reach, noise / max(people, 1.0))

@@ -36,7 +36,7 @@ from eigenveil.tasks.totals import Totals
 
 __all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
-# An error e of the mean adds e^2 to one eigenvalue, which soon exceeds their noise. So the mean gets more than in a fit.
+# An error e of the mean adds e^2 to one eigenvalue, which soon exceeds their noise. Therefore the mean gets more than in a fit.
 _MEAN_SHARES: Final = (0.25, 0.2, 0.2)
 _MEAN_SHARE: Final = 0.5
 # Shares of what the mean leaves: for the total sum of squares, and for the number of people.
@@ -244,7 +244,7 @@ def bounded_spectrum(
 
     Rounding. Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with
     the number of people. That bound is LAPACK's own. It is checked by tests and not proved, so the guarantee names it
-    as an assumption (`eigenveil.privacy.facts.ON_LAPACK`). So the matrix is first projected onto a ball of public radius
+    as an assumption (`eigenveil.privacy.facts.ON_LAPACK`). Therefore the matrix is first projected onto a ball of public radius
     R, `_room` times its sensitivity. A projection moves no two matrices apart. It changes nothing unless more people than
     that are at their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity.
 

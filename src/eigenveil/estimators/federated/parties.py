@@ -82,7 +82,7 @@ class Parties:
         # Where every charge of a party is kept first, where all of them are in one process.
         self._through = through
         self.ledgers: dict[str, Ledger] = {}
-        # Sites that gave a matrix in place of rows. Nobody but the site can vouch for its bound.
+        # Sites that gave a matrix in place of rows. Only the site can vouch for its bound.
         self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
         # 0 is the hub. With a seed, every party draws from a seed of its own, or noise would cancel between them.
@@ -492,7 +492,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
     """The hub's charges if it adds noise. Otherwise those of the site that spent most, once for each site a person may be at."""
     spec, ledgers = parties.request, parties.ledgers
     if parties.apart and (not ledgers or (spec.at_hub is not None and parties.layout.hub not in ledgers)):
-        # Over a network each party keeps its own ledger, and nobody sees the others'.
+        # Over a network each party keeps its own ledger, and sees none of the others'.
         min_mu = min(budget.mu for budget in (spec.at_sites, spec.at_hub) if budget is not None)
         return (Charge("reserved for the whole study", min_mu),)
     if spec.at_hub is not None and (spec.at_sites is None or ledgers[parties.layout.hub].spent_mu <= spec.at_sites.mu):

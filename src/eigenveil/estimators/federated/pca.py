@@ -171,7 +171,7 @@ class FederatedPCA(SimulatedParties, ColumnsParams, FederatedParams, FittedPCA):
     tied_
         Whether other directions are as good, because the variances k and k + 1 are equal. krylov and covariance check it.
     converged_
-        Whether more rounds would change the answer by no more than the tolerance. None if nobody checked.
+        Whether more rounds would change the answer by no more than the tolerance. None if not checked.
 
     Examples
     --------

@@ -58,7 +58,7 @@ class DeclaredBounds:
     """How far rows lie, as sites declare it: from the mean or center, and from the origin of the search for the mean.
 
     Only for fits without privacy, because these numbers are read from rows. Masked sums are sums of integers, and their step
-    must come from numbers that everybody knows.
+    must come from numbers that all parties know.
     """
 
     row_bound: float
@@ -78,7 +78,7 @@ class DeclaredBounds:
     ) -> Self:
         """Bounds, powers of two, that no row of these sites exceeds, even if some of the sites leave.
 
-        The mean of fewer sites is no further from that of all than the farthest row. So twice that distance is enough. If the
+        The mean of fewer sites is no further from that of all than the farthest row. Twice that distance is enough. If the
         caller has bounded the mean, it may lie elsewhere, but within that bound of the origin. With `gaps`, missing entries are
         at the center, so that they make no row longer.
         """
@@ -406,7 +406,7 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
         value=params.person_sites,
     )
     rank = rank_of(params.n_components, dim)
-    # Without a budget nobody is protected, and the number of people is gathered like any other sum.
+    # Without a budget no person is protected, and the number of people is gathered like any other sum.
     near = Neighbours(params.neighbours) if private else Neighbours.ADD_REMOVE
     participation = drawn_of(params, count)
     plan = _plan(params, dim, rank, at_sites if at_sites is not None else at_hub, near)

@@ -376,7 +376,7 @@ class GossipSimulation:
         self.before: tuple[ParameterWarning, ...] = ()
 
     def _secret(self, what: str, name: str) -> bytes:
-        """32 bytes that nobody can guess, or that a known seed determines."""
+        """32 bytes that no one can guess, or that a known seed determines."""
         seed = self.request.seed
         # With its purpose, or a peer's identity and its key for the study would be the same secret.
         return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()

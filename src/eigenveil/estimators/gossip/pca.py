@@ -455,7 +455,7 @@ class GossipPCA(SimulatedParties, ColumnsParams, GossipParams, FittedPCA):
 
     @ignore_float_errors
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
-        """Release everybody's scores with noise: an explicit choice with a budget of its own.
+        """Release the scores of all people with noise: an explicit choice with a budget of its own.
 
         Each person's scores, k numbers of a row clipped to norm row_bound, get noise against anyone who sees them. This is local
         privacy of a score, which costs far more accuracy than the components did. The guarantee of both together is returned
@@ -561,7 +561,7 @@ class GossipPCA(SimulatedParties, ColumnsParams, GossipParams, FittedPCA):
                 value=self.colluders,
             )
         private = budget is not None
-        # Without a budget nobody is protected, and the number of people is gathered like any other sum.
+        # Without a budget no person is protected, and the number of people is gathered like any other sum.
         near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public
@@ -605,12 +605,12 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
     """What a user should know of a finished fit, each with its category. `pca` has its attributes already."""
     spec, fit = gossip.request, gossip.request.fit
     rank = fit.known_rank
-    everybody, counted = spec.graph.names, pca.peers_
-    if len(counted) < len(everybody):
-        lost = [name for name in everybody if name not in counted]
+    names, counted = spec.graph.names, pca.peers_
+    if len(counted) < len(names):
+        lost = [name for name in names if name not in counted]
         # Without a budget the fit restarted. With one, earlier releases cannot be taken back.
         has_lost_rows = fit.private and len(gossip.rounds[0].answered) > len(counted)
-        text = f"The result counts {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}."
+        text = f"The result counts {len(counted)} of {len(names)} peers, without {', '.join(lost[:5])}."
         yield text + (_KEPT if has_lost_rows else ""), UserWarning
     if gossip.apart:
         text = (

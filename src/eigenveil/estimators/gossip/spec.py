@@ -101,7 +101,7 @@ def published_segments(plan: MethodPlan, *, dim: int, rank: int, hidden: Noise) 
 _FIXED_ROUNDS: Final = 30
 # After these rounds D-DP-PM's Figure 3 is flat on most data.
 _PUBLISHED_ROUNDS: Final = 5
-# A guess at the people of one peer if nobody says. Only hidden starts use it, and little depends on it.
+# A guess at the people of one peer if none is given. Only hidden starts use it, and little depends on it.
 _PEOPLE_OF_A_PEER: Final = 1000
 
 

@@ -252,7 +252,7 @@ class SlotSimulation:
         self.sent: Counter[str] = Counter()
         nodes = map(self.parties.node, self.parties.layout.nodes)
         self._everyone: dict[str, Party] = {party.name: party for party in (self.hub, *nodes, *self.members.values())}
-        # Those who can be reached now: a message to anybody else is lost.
+        # Those who can be reached now: a message to any other party is lost.
         self._there = dict(self._everyone)
         self._network = LocalNetwork(self._there, faults=faults, seed=spec.seed, latest_first=True, counted=self._count)
 

@@ -326,7 +326,7 @@ class FederatedStream(SimulatedParties, ColumnsParams, SlotStreamParams, FittedP
         self.refused_ = simulation.refused
         self.guarantee_ = slot_guarantee(parties, simulation.charges(), apart=False)
         if answer.subspace.rank == 0:
-            # Nobody was heard so far.
+            # No site was heard so far.
             return self
         settings = asked_settings(params)
         verdict = slot_verdict(parties, answer, settings, self._names())

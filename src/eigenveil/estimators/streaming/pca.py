@@ -182,8 +182,9 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
 
     Notes
     -----
-    Rows that have not been released, and what `save_state` writes, are raw data. So is `transform` of anybody's rows. When you
-    call `sync` must not depend on the rows. Without privacy NaN marks a gap, and a row is projected on its observed coordinates.
+    Rows that have not been released, and what `save_state` writes, are raw data. The same holds for `transform` of any
+    person's rows. When you call `sync` must not depend on the rows. Without privacy NaN marks a gap, and a row is projected on
+    its observed coordinates.
 
     Examples
     --------
@@ -346,7 +347,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         """Add what `other` has found in its own rows. `other` stays as it is.
 
         The order of merges does not matter, up to the directions truncated. Private streams merge what they have released. The
-        guarantee then assumes that nobody has rows in both.
+        guarantee then assumes that no person has rows in both.
         """
         require(isinstance(other, StreamingPCA), f"other must be a StreamingPCA, got {type(other).__name__}")
         require(other is not self, "a stream cannot be merged with itself")
@@ -367,7 +368,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         return terms_of(params, columns, sparse=sparse).plan
 
     def expect(self, rows: int | None) -> "StreamingPCA":
-        """Say how many rows the whole stream will have, a public number, before the first one comes; None if nobody knows.
+        """Say how many rows the whole stream will have, a public number, before the first one comes; None if it is not known.
 
         Where so few rows make a budget hopeless, the first rows warn of it, and nothing has been spent. Nothing else changes.
         """
@@ -530,7 +531,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
     def _current(self) -> Stream:
         return self._begun("")
 
-    # Each is computed when it is asked for. Nothing is computed for a block that nobody looks at.
+    # Each is computed when it is asked for. A block that is not looked at costs nothing.
     components_ = property(attrgetter("subspace_.basis.T"), doc="The leading directions, (k, d).")
     singular_values_ = property(attrgetter("subspace_.values"), doc="Their singular values, (k,).")
     n_components_ = property(attrgetter("subspace_.rank"), doc="The current number of components.")
@@ -718,7 +719,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
             stream_now: Stream | None = getattr(self, "_stream", None)
             if snapshot is not None and stream_now is not None:
                 stream_now.put_back(snapshot)
-            # These rows began the stream, so it goes with them, unless somebody was charged. That must not be forgotten.
+            # These rows began the stream, so it goes with them, unless people were charged. That must not be forgotten.
             elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
                 self._forget_stream()
             raise

@@ -133,7 +133,7 @@ class Merged:
     @classmethod
     def none(cls, dim: int) -> "Merged":
         """Nothing yet, to add the first stream to."""
-        # A stream must have a name. The empty one stands for nobody, and `and_stream` drops it.
+        # A stream must have a name. The empty one stands for none, and `and_stream` drops it.
         return cls(sketch=Sketch.empty(dim), streams=("",))
 
     def and_stream(
@@ -330,7 +330,7 @@ def stream_guarantee(
     ).guarantee()
 
 
-# A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
+# A bound is chosen for a stream of so many first blocks, if its length is not given.
 _BLOCKS_TO_COME: Final = 10.0
 # After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
 # then as much finer as there are more rows.

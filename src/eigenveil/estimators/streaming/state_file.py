@@ -4,11 +4,11 @@ A private stream moves and is never copied. Saving closes the one in memory, and
 rows could be released twice and charged once. A claimed file is renamed to NAME.resumed, and the next save removes it.
 
 A stream may also stay in memory and write checkpoints, to survive being killed. It holds a lock on the file as long as it lives,
-so that nobody can resume it in the meantime. The kernel frees the lock when the process dies.
+and no other process can resume it in the meantime. The kernel frees the lock when the process dies.
 
-Proof that nothing is released twice for one charge. Whoever writes checkpoints shows a release only when it is in the file.
-So the stream in the file has all that was ever shown, with its charges, and noise that is not in the file was seen by nobody:
-drawing it anew is the first release. The lock, and the rename of one file, allow one stream at a time.
+Proof that nothing is released twice for one charge. A stream with checkpoints shows a release only when it is in the file.
+The stream in the file therefore has all that was ever shown, with its charges, and noise that is not in the file was never
+shown: drawing it anew is the first release. The lock, and the rename of one file, allow one stream at a time.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
     with ExitStack() as alone:
 
         def hold(file: Path) -> None:
-            """Lock a checkpoint before it has a name by which it could be resumed, and let nobody take the name in between."""
+            """Lock a checkpoint before it has a name to resume it by, and let no other stream take the name in between."""
             made.append(file.stat().st_ino)
             if header["moves"]:
                 alone.enter_context(_alone_in(path.parent))
@@ -90,7 +90,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
     if stays:
         stream.closed = None
         if held:
-            # Raw data of a process that was killed in the middle of writing. Nobody else writes this file now.
+            # Raw data of a process that was killed in the middle of writing. No other process writes this file now.
             for half in path.parent.glob(f".{escape(path.name)}.*"):
                 half.unlink(missing_ok=True)
     else:

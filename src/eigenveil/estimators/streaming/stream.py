@@ -68,7 +68,7 @@ class UnfinishedStream(NamedTuple):
 class Stream:
     """Follows one stream. Changes in place: it keeps rows, and a private stream spends.
 
-    A private stream exists once: two of it would release the same rows twice and be charged once. So a copy has no rows and
+    A private stream exists once: two of it would release the same rows twice and be charged once. Therefore a copy has no rows and
     cannot continue, and saving closes the stream.
 
     From its first block on, the rest of its budget is reserved on the ledger, until `give_back` or until the stream is gone. A
@@ -101,7 +101,7 @@ class Stream:
         self._process = this_process()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
-        # The open file of its last checkpoint, locked, so that nobody resumes it while this stream goes on.
+        # The open file of its last checkpoint, locked against other processes while this stream lives.
         self.held_file: IO[bytes] | None = None
         # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
         self.draws = 0
@@ -293,7 +293,7 @@ class Stream:
             bool(np.all(np.equal(ours, others))),
             "streams in different units cannot be merged. Give all of them the same public {scale}",
         )
-        # One guarantee covers everybody in the result, so both streams must have kept it.
+        # One guarantee covers all people in the result, so both streams must have kept it.
         for name in ("neighbours", "person_blocks", "person") if self.private else ():
             require_param(
                 getattr(mine, name) == getattr(theirs, name),
@@ -497,7 +497,7 @@ class Stream:
             )
         if self.merged is not None:
             others = self.merged
-            # Weights fade with every block, and blocks that are not released must not show. So a private stream shows the
+            # Weights fade with every block, and blocks that are not released must not show. A private stream shows the
             # weight of its last release. Without privacy the open block is in the view, and it fades the others once.
             fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
             width = self._width(sketch, others.sketch)
