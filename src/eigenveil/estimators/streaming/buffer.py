@@ -271,7 +271,7 @@ def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> A
 class PeopleSeen:
     """Admits the first row of a person in a block, in at most `most` blocks. Changes in place, and is raw data.
 
-    Blocks are counted in admitted rows, so that in what is admitted no person has two rows in a block, or rows in more than `most`
+    Blocks are counted in admitted rows. In what is admitted no person has two rows in a block, or rows in more than `most`
     blocks, which is all that the trackers' sensitivities need (`SumTerms`). Who is admitted depends on identifiers alone.
     Neighbouring streams have the same ones, so they admit the same places.
 

@@ -68,7 +68,7 @@ class UnfinishedStream(NamedTuple):
 class Stream:
     """Follows one stream. Changes in place: it keeps rows, and a private stream spends.
 
-    A private stream exists once: two of it would release the same rows twice and be charged once. Therefore a copy has no rows and
+    A private stream exists once: two of it would release the same rows twice and be charged once. A copy has no rows and
     cannot continue, and saving closes the stream.
 
     From its first block on, the rest of its budget is reserved on the ledger, until `give_back` or until the stream is gone. A
