@@ -17,6 +17,7 @@ from eigenveil.methods.base import Components
 from eigenveil.model import Model
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
+from eigenveil.privacy.facts import MaskedSites
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Split, split_budget
@@ -24,6 +25,7 @@ from eigenveil.tasks.fit.task import Fit
 from eigenveil.tasks.levels import BEYOND
 
 if TYPE_CHECKING:
+    from eigenveil.protocols.masked.terms import MaskedTerms
     from eigenveil.protocols.star.hub import HubRound
     from eigenveil.runtimes.local import Refusal
 
@@ -36,6 +38,7 @@ __all__ = [
     "asked_settings",
     "bound_settings",
     "divisor_of",
+    "masked_sites",
     "model_of",
     "released_settings",
     "round_of",
@@ -220,6 +223,20 @@ def _plain(value: Any) -> Any:
     if not math.isfinite(number):
         return None
     return int(value) if isinstance(value, Integral) else number
+
+
+def masked_sites(masked: "MaskedTerms", *, apart: bool) -> MaskedSites:
+    """Who sees what under these masks. Over a network the parties are `apart`."""
+    gaussian = masked.lattice.gaussian
+    assert gaussian is not None
+    return MaskedSites(
+        survivors=masked.survivors,
+        colluders=masked.colluders,
+        honest=masked.lattice.honest,
+        noise_delta=gaussian.delta,
+        failure=masked.lattice.failure,
+        apart=apart,
+    )
 
 
 def divisor_of(people: float) -> float:

@@ -326,7 +326,8 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         federation = FederatedSimulation(
             spec, sites, Columns(count=dim, first=next(iter(sites))), watch=watch, ledger=self.ledger
         )
-        return _Prepared(federation=federation, plan=plan, items=names, degrees=degrees, before=before)
+        federation.before = before
+        return _Prepared(federation=federation, plan=plan, items=names, degrees=degrees)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, n_kept: int, masks: tuple[int, int] | None) -> ItemTerms:
         """The request in public terms, for `n_kept` of `dim` items."""
@@ -429,7 +430,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         degrees_from = "none" if self.item_degrees is None else "given as public"
         if isinstance(self.item_degrees, str):
             degrees_from = "released"
-        floor, warned = study.noise_floor(), list(fit.before)
+        floor, warned = study.noise_floor(), list(federation.before)
         if floor > 0 and not (np.square(result.subspace.values) > floor).any():
             warned.append(ParameterWarning(_NOTHING))
         self.plan_ = fit.plan
@@ -465,7 +466,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         self.n_features_in_ = study.dim
         self.transcript_, self.ledgers_ = tuple(federation.rounds), dict(federation.ledgers)
         self.refused_, self.sites_ = federation.refused, federation.hub.sites
-        for warning in warned[len(fit.before) :]:
+        for warning in warned[len(federation.before) :]:
             warnings.warn(warning, stacklevel=4)
         return self
 
@@ -473,10 +474,9 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Prepared:
-    """The parties of a fit, the plan, the names of items, their public degrees, (d,), and what was said `before` it."""
+    """The parties of a fit, the plan, the names of items, and their public degrees, (d,)."""
 
     federation: FederatedSimulation
     plan: ItemPlan
     items: tuple[str, ...] | None
     degrees: Array | None
-    before: tuple[ParameterWarning, ...]

@@ -22,7 +22,7 @@ from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_pl
 from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.federated.spec import DeclaredBounds, FederatedSpec
 from eigenveil.estimators.reading import Columns
-from eigenveil.estimators.terms import Round, Watch, bound_settings, round_of, settings_of
+from eigenveil.estimators.terms import Round, Watch, bound_settings, masked_sites, round_of, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
@@ -476,16 +476,7 @@ def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
             tree=spec.fanout is not None,
             drawn=spec.participation is not None,
         )
-    lattice = masked.lattice
-    assert lattice.gaussian is not None
-    return MaskedSites(
-        survivors=masked.survivors,
-        colluders=masked.colluders,
-        honest=lattice.honest,
-        noise_delta=lattice.gaussian.delta,
-        failure=lattice.failure,
-        apart=parties.apart,
-    )
+    return masked_sites(masked, apart=parties.apart)
 
 
 def charged(parties: Parties) -> tuple[Charge, ...]:

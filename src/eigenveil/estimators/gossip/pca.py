@@ -618,12 +618,9 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
             "they did not hear that the others restarted it."
         )
         yield text, UserWarning
-    ended = [name for name in counted if name in gossip.stopped]
-    if ended:
-        yield (
-            f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round.",
-            UserWarning,
-        )
+    if ended := [name for name in counted if name in gossip.stopped]:
+        text = f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round."
+        yield text, UserWarning
     if fit.published:
         guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(result.people)))[0]
         if result.subspace.values[0] ** 2 < _FAR_BELOW * guess * result.domain.radius**2:
@@ -633,10 +630,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
             )
             yield text, UserWarning
         if pca.epsilon is not None:
-            yield (
-                f"epsilon={pca.epsilon!r} has no effect with noise='published', which has no guarantee.",
-                UserWarning,
-            )
+            yield f"epsilon={pca.epsilon!r} has no effect with noise='published', which has no guarantee.", UserWarning
     if result.tied:
         text = (
             f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "

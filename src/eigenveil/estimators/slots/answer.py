@@ -15,7 +15,7 @@ from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.estimators.streaming.spec import Answer
-from eigenveil.estimators.terms import settings_of
+from eigenveil.estimators.terms import masked_sites, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, unclear_columns
 from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.privacy.facts import (
@@ -152,16 +152,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
         return Guarantee.none(NO_PRIVACY["stream"])
     inner: HubAndSites | MaskedSites
     if parties.masked is not None:
-        lattice = parties.masked.lattice
-        assert lattice.gaussian is not None
-        inner = MaskedSites(
-            survivors=spec.survivors,
-            colluders=spec.colluders,
-            honest=lattice.honest,
-            noise_delta=lattice.gaussian.delta,
-            failure=lattice.failure,
-            apart=apart,
-        )
+        inner = masked_sites(parties.masked, apart=apart)
     else:
         at_site = spec.trust == "site"
         inner = HubAndSites(

@@ -603,20 +603,17 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None or stream.shared or not stream.charges:
             return
-        if hasattr(self, "_resumed") and not hasattr(self, "unfinished_"):
-            raise EigenveilError(
-                f"this is a stream of {stream.rows} rows, resumed from a state, and its releases are charged. A new fit would "
-                "forget that. Continue with partial_fit, and end with sync(). For other people, fit another StreamingPCA, such "
-                "as sklearn.base.clone of this one. For the same people, give the new one ledger=ledger_ of this one, so that "
-                "costs add up"
-            )
-        if not hasattr(self, "unfinished_"):
+        failed = hasattr(self, "unfinished_")
+        if not failed and not hasattr(self, "_resumed"):
             return
-        onward = "" if stream.closed is not None else "Continue with partial_fit, and end with sync(). "
+        happened = f"this is a stream of {stream.rows} rows, resumed from a state, and its releases are charged"
+        if failed:
+            happened = f"the last fit failed after {stream.rows} rows, and its releases are charged (see unfinished_)"
+        onward = "" if failed and stream.closed is not None else "Continue with partial_fit, and end with sync(). "
         raise EigenveilError(
-            f"the last fit failed after {stream.rows} rows, and its releases are charged (see unfinished_). A new fit "
-            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this "
-            "one. For the same people, give the new one ledger=ledger_ of this one, so that costs add up"
+            f"{happened}. A new fit would forget that. {onward}For other people, fit another StreamingPCA, such as "
+            "sklearn.base.clone of this one. For the same people, give the new one ledger=ledger_ of this one, so that costs "
+            "add up"
         )
 
     def _begun(self, otherwise: str) -> Stream:
