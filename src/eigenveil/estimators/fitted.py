@@ -16,22 +16,18 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.data.engines import require_local, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
-from eigenveil.estimators.checks import SharedLedger, warn_if_weak
+from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.reading import Columns, read_rows, select_columns
 from eigenveil.estimators.terms import Result, divisor_of, model_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
-from eigenveil.params.declarations.groups import HERE
-from eigenveil.params.declare import declared, param, parameters, redeclare
-from eigenveil.params.values import instance_of
+from eigenveil.params.declare import declared
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.gaps import rule_of
 from eigenveil.tasks.fit.task import FitResult
 
@@ -40,31 +36,12 @@ __all__ = [
     "FittedPCA",
     "ModelMethods",
     "RowCovariance",
-    "SimulatedParties",
     "noise_variance",
     "observed_in",
     "parameters_in",
     "record_of",
     "with_parameters",
 ]
-
-
-@parameters(panel="Waiting")
-class SimulatedParties:
-    """What fits have that run all parties in one process: the ledger of their people, and the network between them."""
-
-    ledger: Ledger | None = redeclare(
-        SharedLedger,
-        "ledger",
-        help="Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is "
-        "charged with the first release, for whoever sees most.",
-    )
-    faults: Faults | None = param(
-        "What a simulated network does to messages. None carries everything.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        surfaces=HERE,
-    )
 
 
 # Numbers in a piece of rows, which is made dense: 8 MiB as float64.

@@ -25,9 +25,8 @@ from eigenveil.errors import (
     require_param,
 )
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
-from eigenveil.estimators.federated.parties import FederatedSimulation, place_of_noise
+from eigenveil.estimators.federated.parties import FederatedSimulation, SimulatedParties, place_of_noise
 from eigenveil.estimators.federated.spec import FederatedSpec, masks_of, share_of
-from eigenveil.estimators.fitted import SimulatedParties
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Terms as FitTerms
 from eigenveil.estimators.terms import Unfinished, Watch, asked_settings, settings_of

@@ -11,9 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
-from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
+from eigenveil.estimators.federated.parties import (
+    FederatedSimulation,
+    SimulatedParties,
+    federated_guarantee,
+    sites_settings,
+)
 from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
-from eigenveil.estimators.fitted import FittedPCA, SimulatedParties
+from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
 from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array

@@ -22,8 +22,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.federated.parties import SimulatedParties
 from eigenveil.estimators.federated.spec import require_enough, require_few_rounds
-from eigenveil.estimators.fitted import FittedPCA, SimulatedParties
+from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.parties import GossipSimulation, gossip_guarantee, peers_settings
 from eigenveil.estimators.gossip.spec import (
     GossipSpec,

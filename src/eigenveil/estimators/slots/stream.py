@@ -11,7 +11,8 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, block_size, ignore_float_errors
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
-from eigenveil.estimators.fitted import FittedPCA, SimulatedParties, noise_variance, record_of
+from eigenveil.estimators.federated.parties import SimulatedParties
+from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
 from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.spec import slot_spec
