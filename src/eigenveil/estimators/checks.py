@@ -19,7 +19,7 @@ from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.ledger import Ledger
 from eigenveil.params.declarations.groups import HERE
-from eigenveil.params.declare import param, parameters
+from eigenveil.params.declare import param, parameters, redeclare
 from eigenveil.params.values import instance_of
 from eigenveil.privacy.facts import weak_words
 from eigenveil.privacy.guarantee import Guarantee
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ACCOUNT",
+    "PartiesLedger",
     "SharedLedger",
     "WholeCharge",
     "budget_of",
@@ -41,6 +42,7 @@ __all__ = [
     "rank_of",
     "require_integer",
     "seed_of",
+    "simulated_network",
     "warn_if_weak",
     "with_names",
 ]
@@ -67,6 +69,31 @@ class SharedLedger:
         check=instance_of(Ledger, "an eigenveil.Ledger"),
         applies_when="epsilon",
         otherwise_hint=NO_ACCOUNT,
+        surfaces=HERE,
+    )
+
+
+@parameters(panel="Privacy")
+class PartiesLedger:
+    """The ledger of the people whose rows several parties have, for fits that run all parties in one process."""
+
+    ledger: Ledger | None = redeclare(
+        SharedLedger,
+        "ledger",
+        help="Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is "
+        "charged with the first release, for whoever sees most.",
+    )
+
+
+def simulated_network() -> Any:
+    """The declaration of `faults`, for fits that run all parties in one process."""
+    # Lazy: a fit of one table loads no network.
+    from eigenveil.runtimes.local import Faults
+
+    return param(
+        "What a simulated network does to messages. None carries everything.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
         surfaces=HERE,
     )
 

@@ -24,8 +24,8 @@ from eigenveil.errors import (
     require,
     require_param,
 )
-from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
-from eigenveil.estimators.federated.parties import FederatedSimulation, SimulatedParties, place_of_noise
+from eigenveil.estimators.checks import PartiesLedger, budget_of, rank_of, seed_of, simulated_network, warn_if_weak
+from eigenveil.estimators.federated.parties import FederatedSimulation, place_of_noise
 from eigenveil.estimators.federated.spec import FederatedSpec, masks_of, share_of
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Terms as FitTerms
@@ -61,8 +61,8 @@ _NOTHING: Final = (
 _FEW: Final = "pass a list of matrices; if every user is a site, [R[[u]] for u in range(n)]"
 
 
-@parameters()
-class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
+@parameters(panel="Sites")
+class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
     """Differentially private leading directions of items in users' histories, and recommendations. `fit` spends the
     budget.
 
@@ -156,6 +156,8 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
     >>> recommender.guarantee_.unit
     'each user, with their whole history'
     """
+
+    faults: Faults | None = simulated_network()
 
     def __init__(
         self,

@@ -19,16 +19,13 @@ from eigenveil.core.noise import ROUNDING_COST, Noise
 from eigenveil.core.rows import Rows
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_place, require, require_param, verbatim
-from eigenveil.estimators.checks import SharedLedger, WholeCharge
+from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.federated.spec import DeclaredBounds, FederatedSpec
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, masked_sites, round_of, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
-from eigenveil.params.declarations.groups import HERE
-from eigenveil.params.declare import param, parameters, redeclare
-from eigenveil.params.values import instance_of
 from eigenveil.plan.masks import masked_terms
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, HubAndSites, MaskedSites, Person, unproven
 from eigenveil.privacy.guarantee import Guarantee
@@ -49,31 +46,12 @@ __all__ = [
     "NOTHING_ASKED",
     "FederatedSimulation",
     "Parties",
-    "SimulatedParties",
     "charged",
     "federated_guarantee",
     "place_of_noise",
     "seen_by_hub",
     "sites_settings",
 ]
-
-
-@parameters(panel="Waiting")
-class SimulatedParties:
-    """What fits have that run all parties in one process: the ledger of their people, and the network between them."""
-
-    ledger: Ledger | None = redeclare(
-        SharedLedger,
-        "ledger",
-        help="Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is "
-        "charged with the first release, for whoever sees most.",
-    )
-    faults: Faults | None = param(
-        "What a simulated network does to messages. None carries everything.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        surfaces=HERE,
-    )
 
 
 NOTHING_ASKED: Final = NO_PRIVACY["fit"]

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
+from eigenveil.estimators.checks import PartiesLedger, simulated_network
 from eigenveil.estimators.federated.parties import (
     FederatedSimulation,
-    SimulatedParties,
     federated_guarantee,
     sites_settings,
 )
@@ -36,8 +36,8 @@ __all__ = ["FederatedPCA"]
 _MANY = 1_000_000
 
 
-@parameters()
-class FederatedPCA(SimulatedParties, ColumnsParams, FederatedParams, FittedPCA):
+@parameters(panel="Waiting")
+class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
 
     Parameters
@@ -188,6 +188,8 @@ class FederatedPCA(SimulatedParties, ColumnsParams, FederatedParams, FittedPCA):
     >>> pca.scores(rows[:10]).shape
     (10, 2)
     """
+
+    faults: Faults | None = simulated_network()
 
     def __init__(
         self,

@@ -21,8 +21,7 @@ from eigenveil.core.threads import this_process
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
-from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
-from eigenveil.estimators.federated.parties import SimulatedParties
+from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, rank_of, seed_of, simulated_network
 from eigenveil.estimators.federated.spec import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.parties import GossipSimulation, gossip_guarantee, peers_settings
@@ -156,8 +155,8 @@ _KEPT: Final = (
 _MANY_STEPS = 1000
 
 
-@parameters()
-class GossipPCA(SimulatedParties, ColumnsParams, GossipParams, FittedPCA):
+@parameters(panel="Waiting")
+class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
@@ -300,6 +299,8 @@ class GossipPCA(SimulatedParties, ColumnsParams, GossipParams, FittedPCA):
     >>> pca.scores_["peer 0"].shape
     (150, 2)
     """
+
+    faults: Faults | None = simulated_network()
 
     def __init__(
         self,

@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, block_size, ignore_float_errors
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.checks import budget_of, seed_of
-from eigenveil.estimators.federated.parties import SimulatedParties
+from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of, simulated_network
 from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
 from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
@@ -27,8 +26,8 @@ from eigenveil.runtimes.local import Faults
 __all__ = ["FederatedStream"]
 
 
-@parameters()
-class FederatedStream(SimulatedParties, ColumnsParams, SlotStreamParams, FittedPCA):
+@parameters(panel="Waiting")
+class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA):
     """Principal components of streams at many sites, which are always there. Changes in place: a private one spends.
 
     Parameters
@@ -135,6 +134,8 @@ class FederatedStream(SimulatedParties, ColumnsParams, SlotStreamParams, FittedP
     >>> abs(stream.components_ @ np.eye(4)).argmax(axis=1).tolist(), stream.absent(0), len(stream.transcript_)
     ([0], (), 4)
     """
+
+    faults: Faults | None = simulated_network()
 
     def __init__(
         self,
