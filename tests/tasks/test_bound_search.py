@@ -23,6 +23,7 @@ from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, clip_edge
 from eigenveil.tasks.fit.task import Fit
+from eigenveil.tasks.fit.units import ScaleSearch
 from eigenveil.tasks.levels import TailCounts, norm_cells
 
 DIM = 5
@@ -293,3 +294,15 @@ def test_a_site_refuses_components_around_what_no_search_finds(numbers: list[flo
         whole_fit().require_question(Question(0, (POINT, np.array(numbers)), "components"))
     with pytest.raises(ValueError):
         whole_fit().require_question(Question(0, (POINT, np.array([1.0])), "mean"))
+
+
+def test_the_last_step_of_a_search_for_units_is_around_a_point() -> None:
+    split = split_budget(mean=True, search=False, count=True, trace=False, units=True)
+    public = replace(bounds(), dim=3, row_bound=2.0, mean_bound=2.0, finds_bound=False, finds_scale=True)
+    task = ScaleSearch(bounds=public, neighbours=Neighbours.ADD_REMOVE, split=split, people=None, multiplier=1.0)
+    task.require_question(Question(0, (np.empty(0),)))
+    task.require_question(Question(4, (np.zeros(3), np.ones(3))))
+    with pytest.raises(ValueError, match="center must have shape"):
+        task.require_question(Question(4, (np.empty(0), np.ones(3))))
+    with pytest.raises(ValueError, match="one unit for each column"):
+        task.require_question(Question(4, (np.zeros(3), np.ones(2))))

@@ -72,6 +72,15 @@ class ScaleSearch(Search):
             self._require_people(self.people)
         return self.begin()
 
+    def require_question(self, question: Question) -> None:
+        Search.require_question(self, question)
+        shape = question.arrays[0].shape
+        # Medians are known by then, so the sum is around a point.
+        require(
+            self.counts(question.step) or shape == (self.bounds.dim,),
+            f"center must have shape ({self.bounds.dim},), got {shape}",
+        )
+
     def counts(self, step: int) -> bool:
         return step < _MEAN
 
