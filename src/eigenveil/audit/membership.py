@@ -65,17 +65,14 @@ class Shown:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """One attack: its `story` in plain sentences, the `measure`, the `guess` that is the baseline, and the conclusion.
-
-    Every number is measured when it runs, and the `conclusion` follows from the numbers, whatever they are.
-    """
+    """One attack. Every number is measured when it runs."""
 
     title: str
-    story: tuple[str, ...]
+    story: tuple[str, ...]  # In plain sentences.
     measure: str
-    guess: str
+    guess: str  # The baseline.
     rows: tuple[Shown, ...]
-    conclusion: str
+    conclusion: str  # It follows from the numbers, whatever they are.
 
     def __post_init__(self) -> None:
         require(len(self.rows) >= 1, f"{self.title}: at least one row is needed")
@@ -153,10 +150,10 @@ _LEVEL: Final = 0.005
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """What an attacker knows of the population: the `loadings`, (traits, d), of columns, and their `covariance`, (d, d)."""
+    """What an attacker knows of the population."""
 
-    loadings: Array
-    covariance: Array
+    loadings: Array  # Of columns, (traits, d).
+    covariance: Array  # (d, d).
 
     @classmethod
     def drawn(cls, rng: Generator) -> "Population":

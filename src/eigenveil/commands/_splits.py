@@ -20,10 +20,10 @@ __all__ = ["Parted", "SplitRule", "part"]
 @final
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """How to split a table: into `count` sites, "iid" or "skewed", or by the values of `column`."""
+    """How to split a table."""
 
-    kind: str
-    count: int | None
+    kind: str  # "iid", "skewed" or "by" a column.
+    count: int | None  # Of sites.
     column: str | None = None
 
     @classmethod

@@ -28,18 +28,13 @@ __all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal", "Traf
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What the network does to messages.
+    """What the network does to messages."""
 
-    Each message is lost with probability `loss` and sent twice with probability `duplicate`. It takes up to `delay` seconds, so
-    messages overtake each other. A party in `dies` stops for good after that many messages. What a party sends may be changed by
-    `meddle`, which takes the message and returns what goes out in its place.
-    """
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    delay: float = 0.0
-    dies: Mapping[str, int] = field(default_factory=dict)
-    meddle: Callable[[Message], Iterable[Message]] | None = None
+    loss: float = 0.0  # The probability that a message is lost.
+    duplicate: float = 0.0  # The probability that it is sent twice.
+    delay: float = 0.0  # The most seconds that it takes, so that messages overtake each other.
+    dies: Mapping[str, int] = field(default_factory=dict)  # After how many messages a party stops for good.
+    meddle: Callable[[Message], Iterable[Message]] | None = None  # What goes out in place of a message.
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate"):
@@ -51,10 +46,10 @@ class Faults:
 @final
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused message: the party that refused it, the party that sent it, and why."""
+    """A refused message."""
 
-    by: str
-    peer: str
+    by: str  # The party that refused it.
+    peer: str  # The party that sent it.
     why: str
 
 

@@ -209,19 +209,14 @@ def _same(part: Part, other: Part) -> bool:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Look:
-    """One released array, `released`, and what is known of it beforehand.
-
-    Without noise and without canaries it would be `base`. Each of the m canaries moves it by its entry of `shifts`, (m, ...). The
-    noise charged for has the deviation `scale` on each entry; `symmetric` says that it is symmetrised. The mu charged for it is
-    `charged`, where that is compared with how far a canary moves it.
-    """
+    """One released array, and what is known of it beforehand."""
 
     released: Array
-    base: Array
-    shifts: Array
-    scale: float
-    symmetric: bool = False
-    charged: float = math.inf
+    base: Array  # What it would be without noise and without canaries.
+    shifts: Array  # How far each of the m canaries moves it, (m, ...).
+    scale: float  # The deviation of the noise on each entry that was charged for.
+    symmetric: bool = False  # Whether the noise is symmetrised.
+    charged: float = math.inf  # The mu charged for it, where that is compared with how far a canary moves it.
 
     def __post_init__(self) -> None:
         require(
@@ -290,19 +285,16 @@ _HEAVY: Final = 1000.0
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CanaryPopulation:
-    """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, present or not.
+    """People at several sites, and canaries: one along each axis for each site, present or not."""
 
-    Their `rows`, (m, d), have norm one, the bound, or for every other one a thousand times that, to be clipped. Each is at the
-    sites in `places`, (m, sites), and is present or not by `present`, (m,). An absent canary has no row, or a `blank` one where
-    neighbouring tables are defined so.
-    """
-
-    names: tuple[str, ...]
-    base: Array
-    rows: Array
-    places: NDArray[np.bool_]
-    present: NDArray[np.bool_]
-    blank: bool = False
+    names: tuple[str, ...]  # Of the sites.
+    base: Array  # The people, (people, d), the same at each site.
+    rows: Array  # The canaries, (m, d), of norm one, the bound, or for every other one a thousand times that, to be clipped.
+    places: NDArray[np.bool_]  # The sites of each canary, (m, sites).
+    present: NDArray[np.bool_]  # (m,).
+    blank: bool = (
+        False  # An absent canary has a blank row, where neighbouring tables are defined so. Otherwise it has none.
+    )
 
     @classmethod
     def of(

@@ -312,23 +312,14 @@ class Incoming:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times in seconds. The defaults suit organisations that talk across the internet.
+    """Times in seconds. The defaults suit organisations that talk across the internet."""
 
-    A party that has not been heard for `silence` counts as gone. It is pinged in between, and a process that computes still
-    answers. A new connection has `patience` to be made and to greet. Between two attempts a dialler waits `shortest`, then twice
-    as long each time, up to `longest`. It begins anew after a connection that lasted for `held`. When a connection ends, the
-    other side has `farewell` to hear why.
-
-    >>> Timing(shortest=0.1).longest
-    5.0
-    """
-
-    silence: float = 20.0
-    patience: float = 10.0
-    shortest: float = 0.2
-    longest: float = 5.0
-    held: float = 5.0
-    farewell: float = 1.0
+    silence: float = 20.0  # A party not heard for this long counts as gone. Pings reach a process that computes, too.
+    patience: float = 10.0  # For a new connection to be made and to greet.
+    shortest: float = 0.2  # A dialler waits for this between two attempts, then twice as long each time.
+    longest: float = 5.0  # But not longer than this.
+    held: float = 5.0  # After a connection that lasted for this long, waits begin anew.
+    farewell: float = 1.0  # For the other side to hear why a connection ends.
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

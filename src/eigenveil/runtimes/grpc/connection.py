@@ -57,14 +57,11 @@ class Joined:
 @final
 @dataclass(frozen=True, slots=True)
 class Left:
-    """`name` is no longer connected, or could not be; `why` gives the reason in words without data.
-
-    If the reason is that it greets otherwise, `greeting` is what it said. It has shown the certificate expected of it.
-    """
+    """`name` is no longer connected, or could not be."""
 
     name: str
-    why: str
-    greeting: bytes | None = None
+    why: str  # The reason in words without data.
+    greeting: bytes | None = None  # If it greets otherwise, its greeting. It has shown the certificate expected of it.
 
 
 @final
