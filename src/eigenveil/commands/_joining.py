@@ -267,7 +267,8 @@ def take_part(
     with on_cluster(dask), opening(options, kind.role, make, read, require_joinable=kind.joined) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         study, name, dataset = agent.study, agent.place.name, agent.account.dataset
-        holding, results = opened.rows
+        rows: tuple[SiteData, Results] = opened.rows
+        holding, results = rows
         spends = partial(spending_of, ledger, agent.account)
         view.of(agent, calls=agent.calls, title=f'Study "{study.name}", at {name}', spends=spends)
         joined = None if opened.replay is None else kind.joined(opened.replay)

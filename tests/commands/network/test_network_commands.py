@@ -274,7 +274,7 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: no answer from site 1 in round 2 (mean 1). 2 answered, and 3 are needed; run the same command again to go on "
+        "error: no answer from site 1 in round 2 (mean 1). 2 answered, and 3 are needed; run the same command again to resume "
         "from the transcript\n"
     )
     assert files_in(folders.of("hub")) >= {"heart.transcript"}

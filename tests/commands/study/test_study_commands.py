@@ -308,7 +308,7 @@ def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> No
     file = tmp_path / "x.toml"
     file.write_text("mine")
     options = ("--authority", keys, *ADDRESS, *TASK, *PRIVATE)
-    assert "--force overwrites it" in refused("new", file, *options)
+    assert "Overwrite it with --force" in refused("new", file, *options)
     assert file.read_text() == "mine"
     assert run("new", file, *options, "--force").exit_code == 0
     assert StudyFile.read(file).name == "x"
