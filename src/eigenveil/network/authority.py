@@ -69,11 +69,11 @@ _LONGEST_STEM: Final = 100
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRequest:
-    """What a party asks to have signed: its name, role, Ed25519 `public` half and hosts. `read` makes and checks it."""
+    """What a party asks to have signed. `read` makes and checks it."""
 
     name: str
     role: Role
-    public: bytes
+    public: bytes  # The Ed25519 public half.
     hosts: tuple[str, ...]
     pem: str
 

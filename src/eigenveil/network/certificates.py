@@ -83,17 +83,13 @@ Made = TypeVar("Made")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateClaim:
-    """Who a TLS key belongs to, as its owner says: name, role, Ed25519 `public` half, hosts, and a signature of all that.
-
-    `hosts` begins with the DNS name made from `public`. A claim that exists is well formed. `require_signed` checks
-    whether it is about a given TLS key.
-    """
+    """Who a TLS key belongs to, as its owner says. A claim that exists is well formed. `require_signed` checks its signature."""
 
     name: str
     role: Role
-    public: bytes
-    hosts: tuple[str, ...]
-    signature: bytes
+    public: bytes  # The Ed25519 public half.
+    hosts: tuple[str, ...]  # They begin with the DNS name made from `public`.
+    signature: bytes  # Of all that and the TLS key.
 
     def __post_init__(self) -> None:
         require(self.role in ROLES, f"role must be one of {', '.join(ROLES)}, got {self.role!r}")
@@ -284,24 +280,19 @@ Passphrase = Callable[[Path], bytes]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it uses.
+    """Who a party is, for others. All of it is read from `pem`, and the party itself signed it, except for the dates.
 
-    - `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER).
-    - `hosts` are the names and addresses it may be reached at; the first is `server_name`.
-    - `begins` and `ends` are in UTC.
-
-    All of it is read from `pem`. The party itself signed it, except for the dates. The authority's signature and the dates
-    are checked by `require_issued_by` and `require_current`.
+    The authority's signature and the dates are checked by `require_issued_by` and `require_current`.
     """
 
     name: str
     role: Role
-    public: bytes
+    public: bytes  # The Ed25519 public half, 32 bytes.
     pem: str
-    key_digest: bytes
-    hosts: tuple[str, ...]
-    begins: datetime
-    ends: datetime
+    key_digest: bytes  # The SHA-256 of the TLS key's SubjectPublicKeyInfo (DER).
+    hosts: tuple[str, ...]  # The names and addresses it may be reached at. The first is `server_name`.
+    begins: datetime  # In UTC.
+    ends: datetime  # In UTC.
 
     def __post_init__(self) -> None:
         # The fields must be what the PEM says, however the object was made: others act on the fields.

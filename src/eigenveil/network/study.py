@@ -53,10 +53,10 @@ MOST: Final = 10_000
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A party: its certificate, and where it listens ("host:port"), None if it only dials."""
+    """A party: its certificate, and where it listens."""
 
     certificate: Certificate
-    address: str | None = None
+    address: str | None = None  # "host:port". None if it only dials.
 
     @property
     def name(self) -> str:
@@ -196,22 +196,17 @@ Trust: TypeAlias = Literal["hub", "site", "both", "masked", "pairwise", "indepen
 class StudyFile:
     """A study: who takes part, what is computed from which columns, and what is guaranteed. Public, without any secret.
 
-    - `params` are the parameters of its estimator and its own, such as its columns.
-    - `sites` or `peers` have rows, in order; `hub` and `nodes` add up.
-    - `sizes` are the numbers of people at each, if `params.neighbours` makes them public.
-
-    A study with a `seed` is a rehearsal that protects nobody. Make one with `read`, `parse`, `of` or `made`. Whether
-    certificates are current is checked on the day it runs. Errors are `ParameterError`s, which the first three put in the
-    words of the file.
+    A study with a `seed` is a rehearsal that protects no one. Make one with `read`, `parse`, `of` or `made`. Whether certificates
+    are current is checked on the day it runs. Errors are `ParameterError`s, which the first three put in the words of the file.
     """
 
-    params: HubStudy | PeerStudy
+    params: HubStudy | PeerStudy  # The parameters of its estimator and its own, such as its columns.
     authority: str
     hub: Place | None = None
-    sites: tuple[Place, ...] = ()
+    sites: tuple[Place, ...] = ()  # These have rows, in order.
     nodes: tuple[Place, ...] = ()
-    peers: tuple[Place, ...] = ()
-    sizes: Mapping[str, int] | None = None
+    peers: tuple[Place, ...] = ()  # These have rows, in order.
+    sizes: Mapping[str, int] | None = None  # The numbers of people at each, if `params.neighbours` makes them public.
 
     def __post_init__(self) -> None:
         kind = HubStudy if isinstance(self.params, HubStudy) else PeerStudy

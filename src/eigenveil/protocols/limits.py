@@ -31,7 +31,7 @@ _TERMS: Final = 16
 @final
 @dataclass(frozen=True, slots=True)
 class FitSize:
-    """How many numbers the longest question, part and answer of a fit have."""
+    """How many numbers the longest messages of a fit have."""
 
     question: int
     part: int

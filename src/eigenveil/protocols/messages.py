@@ -61,14 +61,13 @@ class Ask(_InRound):
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Contribution(_InRound):
-    """Site to hub: its part of a round. An inner node of a tree names the sites below it that are `missing` from the part.
-
-    `half` says that the arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
-    """
+    """Site to hub: its part of a round."""
 
     arrays: tuple[Array, ...]
-    missing: tuple[str, ...] = ()
-    half: bool = False
+    missing: tuple[str, ...] = ()  # Of the sites below an inner node of a tree: those that are not in the part.
+    half: bool = (
+        False  # The arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
+    )
 
 
 @final

@@ -29,36 +29,28 @@ _LARGEST: Final = 2.0
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRound:
-    """What happened in one round, in public terms: which `slot` was asked, who answered, and who is still missing from it.
-
-    `again` says that it was asked before. `skipped` says why nothing of the round was counted, if so.
-    """
+    """What happened in one round, in public terms."""
 
     number: int
-    slot: int
+    slot: int  # The slot that was asked for.
     answered: tuple[str, ...]
-    missing: tuple[str, ...]
-    again: bool = False
-    skipped: str = ""
+    missing: tuple[str, ...]  # The sites that are still missing from the slot.
+    again: bool = False  # It was asked for before.
+    skipped: str = ""  # Why nothing of the round was counted, if so.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HubSnapshot:
-    """A hub between two slots: all that it needs to go on.
-
-    `counted` has the sites in each slot, and `folds` how often a slot was folded. Slots that are kept apart are in `unsettled`,
-    and all others in `state`.
-    """
+    """A hub between two slots: all that it needs to go on."""
 
     round: int
     newest: int
-    counted: Mapping[int, tuple[str, ...]]
-    folds: Mapping[int, int]
-    state: SlotState
-    unsettled: Mapping[int, SlotState]
-    # How many slots there are.
-    horizon: int
+    counted: Mapping[int, tuple[str, ...]]  # The sites in each slot.
+    folds: Mapping[int, int]  # How often each slot was folded.
+    state: SlotState  # All slots but those that are kept apart.
+    unsettled: Mapping[int, SlotState]  # The slots that are kept apart.
+    horizon: int  # How many slots there are.
 
 
 @final

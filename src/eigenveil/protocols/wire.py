@@ -45,19 +45,16 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 class KindLimit:
     """The most that one kind of message may have in a study.
 
-    It has `numbers` in at most so many `arrays`, `data` bytes of its own, and a table of at most `entries` pieces of `entry`
-    bytes. The names in its head have `names` bytes, counted as `name_bytes` does.
-
     >>> KindLimit(numbers=1000, arrays=1, names=20).size
     8453
     """
 
-    numbers: int = 0
+    numbers: int = 0  # In all arrays together.
     arrays: int = 0
-    data: int = 0
-    entries: int = 0
-    entry: int = 0
-    names: int = 0
+    data: int = 0  # Bytes of its own.
+    entries: int = 0  # Pieces in its table.
+    entry: int = 0  # Bytes of a piece.
+    names: int = 0  # Bytes of the names in its head, counted as `name_bytes` does.
 
     @property
     def head(self) -> int:

@@ -54,18 +54,16 @@ class TranscriptError(EigenveilError):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """Something that moved the hub: its start, a message from `sender`, a deadline that passed, or a resumption.
+    """Something that moved the hub: its start, a message, a deadline that passed, or a resumption.
 
     For streams, a slot that was opened, or a snapshot of everything before it.
-
-    `released` is what the hub itself released then, and `outcome` the question or result it came to. None if there was none.
     """
 
     kind: Kind
-    sender: str = ""
+    sender: str = ""  # Of the message.
     data: bytes = b""
-    released: bytes | None = None
-    outcome: bytes | None = None
+    released: bytes | None = None  # What the hub itself released then.
+    outcome: bytes | None = None  # The question or result that it came to.
 
     def row(self, number: int) -> tuple[object, ...]:
         return number, self.kind, self.sender, self.data, self.released, self.outcome

@@ -35,18 +35,15 @@ __all__ = ["Holder", "HolderOptions", "SiteData", "account_of"]
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteData:
-    """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
-
-    `named` says whether its columns have names, or are taken to be those of the study. `columns` is how many the
-    file has, None if it does not name them. `passthrough` is an Arrow table of columns that are written beside the site's own
-    scores; nothing of it is sent.
-    """
+    """A site's table: `rows` with the columns of a study in their order."""
 
     rows: Rows
-    people: int
-    named: bool = True
-    columns: int | None = None
-    passthrough: Any = None
+    people: int  # How many are in it.
+    named: bool = True  # Its columns have names. Otherwise they are taken to be those of the study.
+    columns: int | None = None  # How many the file has. None if it does not name them.
+    passthrough: Any = (
+        None  # An Arrow table of columns that are written next to the site's own scores. Nothing of it is sent.
+    )
 
     @classmethod
     def read(

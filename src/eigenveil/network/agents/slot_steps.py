@@ -56,14 +56,14 @@ def _record_in(came: bytes) -> tuple[dict[str, Any], bytes]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamCheckpoint:
-    """What the ledger has of a stream: the `ledger` to continue, if the site adds noise, and where to read on.
+    """What the ledger has of a stream.
 
     >>> StreamCheckpoint.read((), None, None).resume_offset == ""
     True
     """
 
-    ledger: Ledger | None
-    resume_offset: str
+    ledger: Ledger | None  # To continue, if the site adds noise.
+    resume_offset: str  # Where to read on.
 
     @classmethod
     def read(cls, steps: Iterable[StudyStep], budget: Budget | None, unit: PrivacyUnit | None) -> "StreamCheckpoint":

@@ -51,17 +51,14 @@ _ADDED: Final = Exact(because="peers have added whatever noise there is before t
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRound:
-    """What one round was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
-
-    `restarted` says that peers were left behind and the round of this number was begun again.
-    """
+    """What one round was at one peer, in public terms."""
 
     number: int
     stage: str
     step: int
     counted: tuple[str, ...]
-    movement: float | None
-    restarted: bool
+    movement: float | None  # How far the estimate moved, as the largest sine. None: there was nothing to measure.
+    restarted: bool  # Peers were left behind, and the round of this number was begun again.
 
 
 @final

@@ -36,12 +36,9 @@ _MOST_STEPS: Final = 20_000
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Mixing:
-    """How a sum over all peers is found: `steps` exchanges with neighbours, or one pass up and one down a spanning `tree`.
+    """How a sum over all peers is found: by exchanges with neighbours, or one pass up and one down a spanning tree.
 
     In each step of "metropolis", x_i becomes the sum of w_ij x_j; "chebyshev" combines the steps with Chebyshev's weights.
-    "tree" has no `weights`. Where no number of steps was given, all peers take the copy of the sum at the root of `tree` in the
-    end, after checking it. The eigenvalues of the weights other than that of the mean lie between `low` and `high`. The part
-    `left` of the differences between peers is left after all steps, in the norm over all peers.
 
     >>> ring = Graph.named("ring", ["a", "b", "c", "d"])
     >>> mixing = Mixing.over(ring, "metropolis", steps=3)
@@ -54,11 +51,13 @@ class Mixing:
     graph: Graph
     consensus: Consensus
     steps: int
-    weights: Array | None = None
-    low: float = 0.0
-    high: float = 0.0
-    left: float = 0.0
-    tree: SpanningTree | None = None
+    weights: Array | None = None  # None for "tree".
+    low: float = 0.0  # The eigenvalues of the weights, other than that of the mean, are at least this,
+    high: float = 0.0  # and at most this.
+    left: float = 0.0  # The part of the differences between peers after all steps, in the norm over all peers.
+    tree: SpanningTree | None = (
+        None  # Where no number of steps was given, all take the sum at its root after checking it.
+    )
 
     @classmethod
     def over(
@@ -229,30 +228,21 @@ _LEFT_OF_PAIRS: Final = 0.01
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GossipTerms:
-    """Who talks to whom (`graph`), how sums are found, what noise is added, and what happens to peers that do not answer.
-
-    `weights`, (m, m), replace Metropolis weights. `steps` is the number of exchanges of a sum, None for as many as leave only
-    rounding. With "pairwise" noise, `noise_graph` gives the pairs that share noise, and `colluders` the number of peers that
-    may tell each other all they know.
-
-    A peer waits `deadline` seconds for a neighbour and asks again `retries` times. It stops when fewer than `quorum` peers are
-    left, or when it has sent more than `restarts` parts in vain (None where parts cost nothing). The digest
-    `study` says what is computed, and `roster` gives each peer's public identity.
-    """
+    """Who talks to whom, how sums are found, what noise is added, and what happens to peers that do not answer."""
 
     graph: Graph
     consensus: Consensus = "metropolis"
-    weights: Array | None = None
-    steps: int | None = None
+    weights: Array | None = None  # (m, m), in place of Metropolis weights.
+    steps: int | None = None  # Exchanges of a sum. None: as many as leave only rounding.
     noise: PeerNoise = "none"
-    noise_graph: Graph | None = None
-    colluders: int = 1
-    quorum: int = 1
-    restarts: int | None = None
-    deadline: float = 30.0
-    retries: int = 4
-    study: bytes = b""
-    roster: Mapping[str, bytes] = field(default_factory=dict)
+    noise_graph: Graph | None = None  # With "pairwise" noise: the pairs that share noise.
+    colluders: int = 1  # So many peers may tell each other all they know.
+    quorum: int = 1  # A peer stops when fewer are left.
+    restarts: int | None = None  # A peer stops when it has sent more parts in vain. None where parts cost nothing.
+    deadline: float = 30.0  # Seconds that a peer waits for a neighbour.
+    retries: int = 4  # How often it asks again.
+    study: bytes = b""  # The digest of what is computed.
+    roster: Mapping[str, bytes] = field(default_factory=dict)  # Each peer's public identity.
     digest: bytes = field(init=False)
     _among_cache: dict[frozenset[str], "Among"] = field(init=False, default_factory=dict)
 

@@ -76,10 +76,10 @@ def secret_count(terms: MaskedTerms) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class ShareDigests:
-    """What fixes the shares of one holder: the digest of each share (`marks`), and of all of them together (`bundle`)."""
+    """What fixes the shares of one holder."""
 
-    marks: tuple[bytes, ...]
-    bundle: bytes
+    marks: tuple[bytes, ...]  # The digest of each share.
+    bundle: bytes  # The digest of all of them together.
 
     @classmethod
     def of(cls, session: bytes, dealer: int, holder: int, shares: Sequence[bytes]) -> "ShareDigests":
@@ -91,10 +91,10 @@ class ShareDigests:
 @final
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """What a dealer tells the hub about its shares: digests for each of its `holders`, itself first, and the polynomial F."""
+    """What a dealer tells the hub about its shares."""
 
-    holders: tuple[ShareDigests, ...]
-    blend: Polynomial
+    holders: tuple[ShareDigests, ...]  # For each of its holders, itself first.
+    blend: Polynomial  # The polynomial F.
 
     @staticmethod
     def size(terms: MaskedTerms, holders: int) -> int:

@@ -38,19 +38,18 @@ _ROUNDING: Final = 1.001
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskGraph:
-    """How many `holders` a site draws, and how many of them and itself (`threshold`) can recover its secrets.
+    """Who shares secrets with how many. The last two are rounded up to two digits, so that all machines get the same numbers.
 
     Whatever the hub and its colluders do, they learn at most one sum in a round, over at least survivors - colluders - `loss`
     honest sites. That fails with probability at most `failure`, over one drawing of all holders, for all rounds that use it
-    together. A round with the fewest survivors allowed, drawn at random, cannot be finished with probability `abort`. Both
-    are rounded up to two digits, so that all machines get the same numbers.
+    together.
     """
 
-    holders: int
-    threshold: int
-    loss: int
+    holders: int  # That a site draws.
+    threshold: int  # So many of them and itself can recover its secrets.
+    loss: int  # Honest survivors given up for a sparse graph.
     failure: float
-    abort: float
+    abort: float  # The chance that a round with the fewest survivors allowed, drawn at random, cannot be finished.
     complete: bool
 
     def __post_init__(self) -> None:

@@ -28,26 +28,22 @@ DECLINED: Final = b"declined"
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MaskedTerms:
-    """Public, the same at every site and at the hub, and fixed: every signature covers these terms.
-
-    `roster` has the public identity of each site. At least `survivors` sites must be in a sum, of which `colluders` may tell
-    the hub all they know. The study has at most `most_rounds` rounds, and one exchange of keys serves `rounds` of them. Parts
-    are sent as integers, which `lattice`, `multiplier` and `several` define together with their noise. Of the signatures under
-    a list a site checks `checks`; zero means as many as are needed. A site takes part in at most `sessions` exchanges of keys.
-    """
+    """Public, the same at every site and at the hub, and fixed: every signature covers these terms."""
 
     study: str
-    roster: Mapping[str, bytes]
-    survivors: int
-    colluders: int
+    roster: Mapping[str, bytes]  # The public identity of each site.
+    survivors: int  # At least so many sites must be in a sum.
+    colluders: int  # So many of them may tell the hub all they know.
     graph: MaskGraph
-    rounds: int
-    most_rounds: int
-    lattice: Lattice
+    rounds: int  # That one exchange of keys serves.
+    most_rounds: int  # In the whole study.
+    lattice: (
+        Lattice  # Parts are sent as integers, which this, `multiplier` and `several` define together with their noise.
+    )
     multiplier: float
     several: int = 1
-    checks: int = 0
-    sessions: int = 4
+    checks: int = 0  # Signatures under a list that a site checks. Zero: as many as are needed.
+    sessions: int = 4  # The most exchanges of keys that a site takes part in.
 
     def __post_init__(self) -> None:
         sites, min_survivors = len(self.roster), self.survivors
@@ -210,18 +206,13 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PublicKeys:
-    """What a site publishes about itself when keys are exchanged: the public half of each of its secrets.
+    """What a site publishes about itself when keys are exchanged: the public half of each of its secrets."""
 
-    Bundles sent to it are sealed with the key `bundles`. For every round it has one of the mask `keys` and one of the `seeds`.
-    The secret behind `blind` hides the others where a dealer shows that its shares are sound (`masked.dealing`). The places of
-    the holders of its secrets are `holders`; a complete graph does not send them.
-    """
-
-    bundles: bytes
-    keys: tuple[bytes, ...]
-    seeds: tuple[bytes, ...]
-    blind: bytes
-    holders: frozenset[int]
+    bundles: bytes  # Bundles sent to it are sealed with this one.
+    keys: tuple[bytes, ...]  # The mask key of every round.
+    seeds: tuple[bytes, ...]  # The seed of its own mask in every round.
+    blind: bytes  # Its secret hides the others where a dealer shows that its shares are sound (`masked.dealing`).
+    holders: frozenset[int]  # The places of the holders of its secrets. A complete graph does not send them.
 
     @staticmethod
     def size(terms: MaskedTerms) -> int:

@@ -38,22 +38,21 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubRound:
-    """What happened in one round, in public terms.
-
-    `movement` is the largest sine between the estimates before and after it, `spread` how far apart the sites were. Each is None
-    where there was nothing to measure. `restarted` says that counted sites dropped out and the task began again without them.
-    `variances` are those along the estimate after it, summed over rows, largest first. They are empty before the first estimate.
-    """
+    """What happened in one round, in public terms."""
 
     number: int
     stage: str
     step: int
     answered: tuple[str, ...]
     missing: tuple[str, ...]
-    movement: float | None
-    spread: float | None
-    restarted: bool = False
-    variances: tuple[float, ...] = ()
+    movement: (
+        float | None
+    )  # The largest sine between the estimates before and after it. None: there was nothing to measure.
+    spread: float | None  # How far apart the sites were. None: there was nothing to measure.
+    restarted: bool = False  # Counted sites dropped out, and the task began again without them.
+    variances: tuple[
+        float, ...
+    ] = ()  # Along the estimate after it, summed over rows, largest first. Empty before the first.
 
 
 @final

@@ -27,14 +27,11 @@ Below = Mapping[str, tuple[str, ...]]
 @final
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a hub deals with sites that do not answer: it waits `deadline` seconds and asks again up to `retries` times.
+    """How a hub deals with sites that do not answer."""
 
-    Then it goes on with those who did answer, if they are at least `quorum` (None: all who were asked).
-    """
-
-    quorum: int | None = None
-    deadline: float = 30.0
-    retries: int = 4
+    quorum: int | None = None  # It goes on with those who did answer, if they are as many. None: all who were asked.
+    deadline: float = 30.0  # Seconds that it waits.
+    retries: int = 4  # How often it asks again.
 
     def __post_init__(self) -> None:
         require(self.quorum is None or self.quorum >= 1, f"quorum must be at least 1, got {self.quorum}")
@@ -282,14 +279,13 @@ class Gathering(Exchange):
 @final
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """For the hub and each inner node, the names directly below it, each with the sites behind it, in site order.
-
-    `levels` is a node's distance from the hub.
-    """
+    """Which party is above which, in site order."""
 
     hub: str
-    below: dict[str, dict[str, tuple[str, ...]]]
-    levels: dict[str, int]
+    below: dict[
+        str, dict[str, tuple[str, ...]]
+    ]  # For the hub and each node, the names directly below, each with its sites.
+    levels: dict[str, int]  # Each node's distance from the hub.
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -358,16 +354,15 @@ def _require_names(sites: Sequence[str], hub: str) -> None:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sampling:
-    """Draws of `count` sites a round. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
+    """Draws of sites for each round. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
 
-    `sizes`, the number of rows of each site, are public. Parts are sums over rows, G_i Z. Scheme 1's mean over the draws of
-    G_i Z / s_i is a sum with weights c_i / s_i, where site i was drawn c_i times. Scheme 2's is a plain sum. `factor` scales
-    both to the sum over all sites, which they equal in expectation.
+    Parts are sums over rows, G_i Z. Scheme 1's mean over the draws of G_i Z / s_i is a sum with weights c_i / s_i, where site i was
+    drawn c_i times. Scheme 2's is a plain sum. `factor` scales both to the sum over all sites, which they equal in expectation.
     """
 
     scheme: Literal["with-replacement", "without-replacement"]
-    count: int
-    sizes: Mapping[str, float]
+    count: int  # Draws in a round.
+    sizes: Mapping[str, float]  # The number of rows of each site. Public.
     rng: "Generator"
 
     def __post_init__(self) -> None:
