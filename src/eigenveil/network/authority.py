@@ -122,7 +122,7 @@ def new_request(
         builder = builder.add_extension(extension, critical=False)
     pem = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
     signer = Ed25519PrivateKey.from_private_bytes(identity.private_bytes())
-    # Read back like one from a stranger: what its maker cannot read, nobody could sign.
+    # Read back like one from a stranger: what its maker cannot read, no authority could sign.
     return CertificateRequest.read(pem), pem_of(signer, passphrase) + pem_of(key, passphrase)
 
 
@@ -196,7 +196,7 @@ class Authority:
     def renew(self, certificate: Certificate, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The same certificate with new dates: same keys, name, role, hosts and pin. The authority must have signed it before."""
         _require_days(days)
-        # Somebody compared the pin of what this authority signed. Of anything else nobody has.
+        # People compared the pin of what this authority signed, and of nothing else.
         certificate.require_issued_by(self.pem)
         return self._certified(x509.load_pem_x509_certificate(certificate.pem.encode()), days, now)
 
@@ -311,7 +311,7 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
         for folder in {path.parent for path in done}:
             sync_folder(folder)
     except BaseException:
-        # Nobody has seen these keys yet, and half of them would block the next attempt.
+        # These keys have not been seen yet, and half of them would block the next attempt.
         for path in done:
             path.unlink(missing_ok=True)
         raise

@@ -194,7 +194,7 @@ def host_from(text: str) -> str:
         return str(mapped or address)
     require(":" not in text and "/" not in text, f"a host is a name or an IP address without a port, got {text!r}")
     host = text.lower()
-    # Those names stand for identities, so nobody may choose one.
+    # Those names stand for identities, so no party may choose one.
     require(not host.endswith(_OUR_HOSTS), f"host names that end in {_OUR_HOSTS} are made by the program, got {text!r}")
     labels = host.split(".")
     # A last label of digits is a mistyped IPv4 address, which `ip_address` has just refused.

@@ -188,7 +188,7 @@ class Policy:
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
-        """The policy in a file that nobody else may change or exchange; a `ValueError` says what is wrong with it."""
+        """The policy in a file that no other user may change or exchange; a `ValueError` says what is wrong with it."""
         try:
             return cls.parse(text_owned(path))
         except ValueError as error:
@@ -199,7 +199,7 @@ class Policy:
     def parse(cls, text: str) -> "Policy":
         """The policy in a TOML text; a key it leaves out has its safe default."""
         document = load_toml(text)
-        # A misspelt limit that was skipped would not hold, and nobody would notice.
+        # A misspelt limit that was skipped would not hold, and it would not be noticed.
         refuse_unknown("the policy", document, list(_SECTIONS))
         sections: dict[str, Any] = {}
         for name in document:
@@ -269,7 +269,7 @@ class Policy:
             yield f"[limits] person_sites = {max_sites}: a study between peers protects people with rows at one peer only"
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
-        # Whoever it is, this site itself too, and whether or not its pin must be listed: somebody else may have that key.
+        # Whoever it is, this site itself too, and whether or not its pin must be listed: someone else may have that key.
         for party in study.places:
             if party.pin in self.pins.withdrawn:
                 yield (

@@ -246,7 +246,7 @@ def _require_hub(study: "StudyFile", params: HubStudy) -> None:
         "{row_bound} (or {column_bounds}) is missing. Masks need one even with {epsilon=None}, because masked sums are sums of "
         "integers. `eigenveil bounds` at one site finds one privately",
     )
-    # Names of nodes follow from the number of sites and the fanout, so everyone draws the same tree.
+    # Names of nodes follow from the number of sites and the fanout, so all parties draw the same tree.
     nodes = layout_of(study).nodes
     given_nodes = tuple(node.name for node in study.nodes)
     lacking, extra = [n for n in nodes if n not in given_nodes], [n for n in given_nodes if n not in nodes]
@@ -268,7 +268,7 @@ def fewest_of(study: "StudyFile") -> int:
     """The fewest organisations in a sum, from numbers or shares."""
     params = study.params
     if isinstance(params, HubStudy) and params.streaming:
-        # Nobody is waited for, so a slot may be folded in when a single site has sent it. Masks need more.
+        # No site is waited for, so a slot may be folded in when a single site has sent it. Masks need more.
         return slots_of(study).survivors if study.masked else 1
     # Not for streams: these load the planner, for which a device has no room.
     from eigenveil.estimators.federated.spec import share_of
@@ -291,7 +291,7 @@ def check_terms(study: "StudyFile") -> None:
     request_of(study)
     if study.topology == "gossip":
         # Too few steps leave pair noise in sums, and colluders may disconnect a noise graph. `among(())` works out the mixing
-        # with nobody gone.
+        # with no peer gone.
         with named_parameters():
             _gossip_terms(study).among(())
 

@@ -187,7 +187,7 @@ _EXPLAINED: Final = {
     "private": "give epsilon and delta in [privacy], or no_privacy = true",
 }
 
-# Where noise is added, and by whom. "none" if nobody adds any.
+# Where noise is added, and by whom. "none" if no party adds any.
 Trust: TypeAlias = Literal["hub", "site", "both", "masked", "pairwise", "independent", "none"]
 
 
@@ -265,7 +265,7 @@ class StudyFile:
     def made(cls, explicit: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
         """The study with these parameters, by name, between the parties in these tables."""
         kind: type[HubStudy] | type[PeerStudy] = PeerStudy if explicit["topology"] == "gossip" else HubStudy
-        # What was given is checked before defaults fill it up: afterwards nobody could tell them apart.
+        # What was given is checked before defaults fill it up: afterwards they could not be told apart.
         require_own(kind, explicit)
         params = settled(kind, explicit)
         require_said(params, explicit)
@@ -316,7 +316,7 @@ class StudyFile:
 
     @property
     def greeting(self) -> bytes:
-        """What both ends of a connection say first, so that nobody takes part in the wrong study."""
+        """What both ends of a connection say first, so that no party takes part in the wrong study."""
         return _GREETING + self.digest.encode()
 
     def differs(self, greeting: bytes) -> str:
@@ -448,7 +448,7 @@ class StudyFile:
 
 
 def _idle(study: StudyFile) -> tuple[str, ...]:
-    # Without privacy nobody adds noise, so of the trusts only "masked" has a meaning.
+    # Without privacy no noise is added, so of the trusts only "masked" has a meaning.
     return () if study.private or study.masked else ("trust",)
 
 

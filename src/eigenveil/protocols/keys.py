@@ -225,7 +225,7 @@ def stream(key: bytes) -> Callable[[int], bytes]:
 
 
 def seal_bundle(key: bytes, bundle: bytes, *, about: bytes) -> bytes:
-    """A bundle that only holders of `key` can read, and nobody can change. A key seals one bundle, so a fixed nonce is safe."""
+    """A bundle that only holders of `key` can read, and no one can change. A key seals one bundle, so a fixed nonce is safe."""
     return ChaCha20Poly1305(key).encrypt(bytes(12), bundle, about)
 
 

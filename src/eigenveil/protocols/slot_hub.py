@@ -1,4 +1,4 @@
-"""Streams over many sites: a slot is a round, the hub pulls, and nobody waits for anybody.
+"""Streams over many sites: a slot is a round, the hub pulls, and no party waits for another.
 
 `SlotHub` asks for slots and folds what comes, `SlotMember` answers for each slot as often as it is asked. Nodes of a tree are
 those of `protocols.star`. Under masks, a site is a `MaskedSlotMember`. `estimators.slots` makes these parties, and `network`
@@ -59,7 +59,7 @@ class SlotHub(Asker):
 
     Its mechanism is made by `mechanism` for each slot and how often that was folded before. A round over so many sites has
     the noise of `noise(sites)` releases. Stragglers are asked again until `window` more slots have been opened. With `clock`,
-    a slot passes whether anyone has closed it or not; without, the hub goes on when somebody has. Under masks, `exchanges`
+    a slot passes whether anyone has closed it or not; without, the hub continues when a site has. Under masks, `exchanges`
     makes the rounds, a slot is asked for once, and `back` is called with a site that can be reached again. The newest `apart`
     slots of the window are kept apart and scaled up.
     """
@@ -184,7 +184,7 @@ class SlotHub(Asker):
         if self.result is not None:
             return []
         last = self.horizon - 1
-        # Without a clock nobody knows that a slot has passed until one site says so. Under masks `due` has seen to that.
+        # Without a clock it is not known that a slot has passed until one site says so. Under masks `due` has seen to that.
         passed = self.newest < 0 or self.newest > last or self._clock or self._exchanges is not None
         if passed or self._counted.get(self.newest):
             self.newest += 1
@@ -212,7 +212,7 @@ class SlotHub(Asker):
 
     @property
     def _max_retries(self) -> int:
-        # Those who were late once are not waited for again: they hold up nobody, and are asked at the next slot.
+        # Those who were late once are not waited for again: they hold up no other, and are asked at the next slot.
         return self._terms.retries if self._slot == self.newest else 0
 
     def on_reconnect(self, other: str) -> list[Message]:
@@ -319,7 +319,7 @@ class SlotHub(Asker):
             often = self._folds.get(slot, 0)
             # What was settled cannot be taken apart again, so late parts of it are added to the rest, at their age.
             apart = slot in self._unsettled or (often == 0 and slot > self.newest - self._apart)
-            # The charge comes first: where it is refused, nobody is counted.
+            # The charge comes first: where it is refused, no site is counted.
             folded = self._task.fold(
                 self._unsettled.get(slot, self._task.start()) if apart else self._state,
                 slot,

@@ -136,7 +136,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         if round_ == self._round and slot != self.last_slot:
             raise PeerError(self._hub, f"asked for two slots in round {round_}")
         self._round, self.last_slot, self.newest = round_, slot, max(self.newest, slot)
-        # The window is public: nobody may ask for what lies before it, so it need not be kept.
+        # The window is public: no hub may ask for what lies before it, so it need not be kept.
         for old in [number for number in self._stored_parts if number < self.newest - self._window]:
             del self._stored_parts[old]
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.

@@ -428,7 +428,7 @@ class DurableHub(DurableParty):
             except ProtocolError as error:
                 self.stopped = error
             if isinstance(body, Done) and self.party.result is not None:
-                # To the last digit what everyone was told, whatever this machine computes.
+                # To the last digit what all parties were told, whatever this machine computes.
                 self.party.result = found_in(self._parties, body.arrays)
             if self._question is not None:
                 raise ProtocolError("the transcript has questions that this hub does not ask: it is of another version")

@@ -58,7 +58,7 @@ READY: Final = b"ready"
 _PROGRESS: Final = re.compile(rb"(closed|ended) ([0-9]{1,9})")
 # In bytes. Notes are single words, except between peers, where a note lists who is connected.
 _LONGEST_NOTE: Final = 16
-# In bytes. Nobody is exhausted by messages of this length.
+# In bytes. No party is exhausted by messages of this length.
 _LITTLE: Final = 1 << 16
 # What a message costs besides its bytes, so that a flood of empty ones is bounded too.
 _COST: Final = 512
@@ -124,10 +124,10 @@ class Agent:
     hears: tuple[str, ...] = ()  # Who may connect.
     calls: tuple[str, ...] = ()  # Whom it connects to.
     longest_note: int = _LONGEST_NOTE  # In bytes.
-    above: str | None = None  # Who asks this party: a hub, or a node of a tree. None if nobody is above it.
+    above: str | None = None  # Who asks this party: a hub, or a node of a tree. None if no party is above it.
     reply_seconds: float = 0.0  # Answers take a multiple of it. 0: no longer than they need.
     # How many bytes of messages each sender may have waiting before this party has begun. What is more is dropped, and asked
-    # for again when it is needed. Where nobody speaks first there is none.
+    # for again when it is needed. Where no party speaks first there is none.
     early_bytes: int = 0
 
     def __init__(self, study: StudyFile, *, keys: Keys, role: str, on_event: OnEvent) -> None:
@@ -194,7 +194,7 @@ class Agent:
             accepts={MESSAGE: max(self.limits.largest, _LITTLE), NOTE: self.longest_note},
         )
         runner = Runner(self, durable, transport)
-        # The transport refuses everyone else.
+        # The transport refuses all others.
         lookup = recogniser([self.study.place(name).certificate for name in self.hears])
 
         def recognise(pem: bytes) -> str | None:
@@ -264,7 +264,7 @@ class Runner:
                 case Left(name=name):
                     lost.add(name)
                 case Got(name=name, kind=kind, data=data) if kind == MESSAGE:
-                    # Its sender has begun already. What is dropped for want of room is missed until somebody asks again.
+                    # Its sender has begun already. What is dropped for want of room is missed until it is asked for again.
                     needed = self._early_bytes[name] + len(data) + _COST
                     if needed <= self._agent.early_bytes:
                         self._early_bytes[name] = needed

@@ -202,10 +202,10 @@ class Holder(Agent):
 def account_of(
     study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float, masks: MaskedTerms | None = None
 ) -> StudyBudget:
-    """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects nobody."""
+    """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects no one."""
     epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
     if study.seed is not None:
-        # Noise from a seed in the study file protects nobody: anyone can compute it again.
+        # Noise from a seed in the study file protects no one: anyone can compute it again.
         epsilon = delta = None
     return StudyBudget(
         study=study.digest,

@@ -1,6 +1,6 @@
 """`SlotHubAgent`: the hub of a study of streams over the network, which always has the current answer.
 
-`eigenveil hub --serve` runs it. It waits for nobody: a slot is asked for when its time has come, and again for who was late.
+`eigenveil hub --serve` runs it. It waits for no site: a slot is asked for when its time has come, and again for who was late.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class DurableSlotHub(DurableParty):
 
     def begin(self) -> list[Outgoing]:
         """After a crash in the middle of a slot: what is still missing of it."""
-        # Nobody is back yet: who is connected shows later.
+        # No site is back yet: who is connected shows later.
         below = self._parties.layout.below[self.party.name]
         return [outgoing for name in below for outgoing in outgoing_of(self.party.owed(name))]
 
@@ -206,7 +206,7 @@ _LOOK: Final = 1.0
 class SlotHubAgent(Agent):
     """The hub: it asks for slots, folds them, and keeps a snapshot and the tail of its log. Changes in place.
 
-    Started again, it goes on from there and asks nobody for what it has.
+    Started again, it continues from there and does not ask again for what it has.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class SlotHubAgent(Agent):
         """Wait until the next slot may be asked for: when sites answer for it by the clock, or a moment."""
         rule = rule_of(self.study)
         if not isinstance(rule, ByClock):
-            # Under masks nobody is asked before it is time, so it costs nothing to look often.
+            # Under masks no site is asked before it is time, so it costs nothing to look often.
             often = _SHORTEST if self.study.masked else _PART * self.study.params.deadline
             await asyncio.sleep(min(max(often, _SHORTEST), _LONGEST))
             return
@@ -289,7 +289,7 @@ class SlotHubAgent(Agent):
         end = rule.start + rule.seconds * (self.durable.party.newest + 2) + delay
         while True:
             now = Instant.now()
-            # Set ahead, it would end slots that sites still fill. Set back, everybody would wait.
+            # Set ahead, it would end slots that sites still fill. Set back, all would wait.
             if self._last is not None:
                 rule.require_steady(now.ahead_of(self._last))
             self._last = now
@@ -306,7 +306,7 @@ class SlotHubAgent(Agent):
         ledger = self.parties.ledgers.get(self.place.name)
         charges: tuple[Charge, ...] = () if ledger is None else ledger.charges
         if not charges and spec.budget is not None:
-            # Each site keeps its own ledger, and nobody sees the others'.
+            # Each site keeps its own ledger, and no party sees the others'.
             charges = (Charge("reserved for the whole study", self.parties.mu),)
         settings = asked_settings(self.study.params)
         result = model_of(
@@ -349,7 +349,7 @@ def current_line(agent: SlotHubAgent) -> str:
         "over": hub.result is not None,
         "heard": list(hub.counted(newest)),
         "missing": list(hub.missing(newest)),
-        # Of the slots in the window, those that still lack somebody. Under masks nothing comes late, and a slot may be skipped.
+        # Of the slots in the window, those that still lack a site. Under masks nothing comes late, and a slot may be skipped.
         "late": {str(slot + 1): list(hub.missing(slot)) for slot in late},
         "skipped": [slot + 1 for slot in hub.skipped],
     }

@@ -1,6 +1,6 @@
 """`SlotSiteAgent`: a site that follows a stream, over the network. `eigenveil site --follow` runs it.
 
-It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before anybody can ask for it. Where
+It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before it can be asked for. Where
 slots end by the clock, a process of its own notes how far the source reached at each end, and the notes are beside the ledger.
 
 **By the clock, rows decide about no answer and no absence, unless the work on them takes longer than the public delay.** Proof.
@@ -8,7 +8,7 @@ Let e be the end of a slot, s the moment from which this process has noted ends,
 stood still, and w the study's delay. A question for the slot waits until max(e, s) + w. Then a slot whose end was noted is
 closed, and its part is sent; one without an end is declined. Both follow from clocks alone. If a slot that has an end is still
 open, its rows took longer than w. The site then gives the study up in its ledger, for good, and ends. So others learn of rows at
-most once, and at most in which slot that happened. A process stands still if its device sleeps, or if somebody stops it; no row
+most once, and at most in which slot that happened. A process stands still if its device sleeps, or if a person stops it; no row
 keeps the thread that looks at the clock for so long. What is left is how long the answer itself takes from that moment on, which
 `reply_seconds` of a policy rounds up.
 """
@@ -120,7 +120,7 @@ class SlotSiteAgent(Holder):
 
     def _durable(self, entered: StudyRecord) -> tuple[DurableSlotSite, SlotStart]:
         spec, name, masked = self.parties.spec, self.place.name, self.parties.masked
-        # The account of a rehearsal protects nobody, but its ledger must still know its slots.
+        # The account of a rehearsal protects no one, but its ledger must still know its slots.
         at_site = spec.trust != "hub" and spec.budget is not None
         budget = spec.budget if masked is None else masked.lattice.gaussian
         before = StreamCheckpoint.read(entered.steps, budget if at_site else None, spec.unit)
@@ -227,7 +227,7 @@ class SlotSiteAgent(Holder):
                 await asyncio.sleep(min(left, _SHORT))
                 now = Instant.now().wall
                 if since is not None and now - before > _STOOD_STILL:
-                    # As after a restart: nobody could add up rows.
+                    # As after a restart: no rows could be added up.
                     self._since = now
             else:
                 await runner.act(lambda: self._in_time(durable, ends))

@@ -210,7 +210,7 @@ class DurableSlotSite(Asked):
                 # Sums are symmetric, and half of a matrix is enough to repeat it.
                 stored = Contribution(round=0, arrays=part, half=self.party.has_symmetric_parts(slot))
             messages = [encode(Message(self.party.name, self._above, stored))]
-            # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
+            # Before the commit, which needs the memory. If it fails, this process ends, and the slot is not asked for.
             self._parts.stored(slot, self._in_ledger.number)
             del part, stored
         self._commit(record, messages, charges)
@@ -303,7 +303,7 @@ class DurableSlotSite(Asked):
         self._in_ledger.commit(came, replies, charges)
 
     def _drop(self, slot: int) -> None:
-        """Drop the bytes of slots that nobody may ask for any more. The last step stays: it says where to read on."""
+        """Drop the bytes of slots that may not be asked for any more. The last step stays: it says where to read on."""
         # By what was asked and not by what was closed: without a clock a hub may be far behind a site. Under masks nothing is
         # asked for again.
         masked = isinstance(self.party, MaskedSlotMember)

@@ -137,8 +137,8 @@ class DurableSite(Asked):
 class HubAgent(Agent):
     """The hub: it asks, adds up and keeps the `transcript`. Changes in place.
 
-    Started again on the transcript of an interrupted study, it goes on from there and asks nobody for what it has. A study that
-    needs more than `memory` bytes is refused.
+    Started again on the transcript of an interrupted study, it continues from there and does not ask again for what it has. A
+    study that needs more than `memory` bytes is refused.
     """
 
     def __init__(

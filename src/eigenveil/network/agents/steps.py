@@ -107,7 +107,7 @@ def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Messa
     try:
         message = decode(data, limits=limits)
     except ProtocolError as error:
-        # A `ProtocolError` names nobody, and a message that cannot be read is the fault of its sender.
+        # A `ProtocolError` names no party, and a message that cannot be read is the fault of its sender.
         raise PeerError(sender, str(error)) from error
     # TLS says who is at the other end of a connection. The name inside the message must agree with it.
     if message.sender != sender:

@@ -101,7 +101,7 @@ class _Mixed(Averaging):
             raise PeerError(sender, "has no weight at this peer")
         if step < self.step or self.total is not None:
             return []
-        # Nobody can be further ahead: the next step needs this peer's numbers.
+        # No peer can be further ahead: the next step needs this peer's numbers.
         if step > self.step + 1 or step >= self._mixing.steps:
             raise PeerError(sender, f"sent numbers of step {step} in step {self.step}")
         # The first numbers count: a repeated message must not change a sum that others have used.

@@ -1,7 +1,7 @@
 """`Peer`: a participant without a hub. It talks only to its neighbours, and goes on when it has the sum over all peers.
 
 Each peer runs the whole task by itself: it asks itself the question that its own state leads to, publishes its part, adds up
-with its neighbours, and advances. What others say never becomes a question, so nobody can make it multiply by what they like.
+with its neighbours, and advances. What others say never becomes a question, so no peer can make it multiply by what it likes.
 
     | state      | event                                       | next state
     | keys       | every key it needs has come, or none needed | sum: the part of this round leaves
@@ -140,7 +140,7 @@ class Peer(Party):
         if not isinstance(body, KeepAlive) and body.terms != self._terms.digest:
             raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
         if message.sender in self._gone:
-            # It may be alive but slow, and should learn that nobody waits for it. Two that gave up on each other stay silent.
+            # It may be alive but slow, and should learn that others do not wait. Two that gave up on each other stay silent.
             silent = self.error is not None or isinstance(body, PeersDropped)
             return [] if silent else self._leaves((message.sender,))
         if self.error is not None:
@@ -268,7 +268,7 @@ class Peer(Party):
         if not gone <= set(self._terms.graph.names):
             raise PeerError(sender, "left behind peers that are not in the graph")
         if self.result is not None and round_ >= self._round:
-            # All rounds are done here, and nobody needs this peer for another.
+            # All rounds are done here, and no other peer needs this one for another.
             return []
         # The sender has missed some news, and gets it.
         if gone < self._gone or (gone == self._gone and base > self._base):
@@ -279,7 +279,7 @@ class Peer(Party):
         # rounds.
         back = base if gone >= self._gone else round_
         if sender in gone:
-            # The sender says that it stops, and its round matters to nobody any more.
+            # The sender says that it stops, and its round no longer matters.
             back = max(round_, min(self._states))
         elif self._task.after_dropout(self.state) is None and back not in self._states and back <= self._round:
             raise PeerError(
@@ -297,7 +297,7 @@ class Peer(Party):
             onward = self._hop(body.target)
             # Sending it back where it came from would loop: the sender goes by another graph.
             return [] if onward == sender else [Message(self.name, onward, body)]
-        # A bad signature is blamed on the neighbour that passed it on: the transport vouches for nobody else.
+        # A bad signature is blamed on the neighbour that passed it on: the transport vouches for no other.
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
         answer = self._keys_to((body.origin,), again=False) if body.again else []

@@ -1,8 +1,8 @@
-"""Dealing: how a site that shares out its secrets shows, before anybody is charged, that they fit its public keys.
+"""Dealing: how a site that shares out its secrets shows, before any site is charged, that they fit its public keys.
 
 A dealer has a polynomial f_w of degree below t for each secret s_w, and one more, g, for a secret that blinds
 (`PublicKeys.blind`). Its public keys are the points P_w = s_w G and B = s_0 G, where s_0 is to be g(0). It commits itself to all
-shares by their digests. A hash of these digests gives factors r_w of 128 bits, which nobody can choose (Fiat and Shamir
+shares by their digests. A hash of these digests gives factors r_w of 128 bits, which no one can choose (Fiat and Shamir
 1986). Then the dealer sends the hub F = g + sum_w r_w f_w.
 
 The hub checks that F(0) G = B + sum_w r_w P_w. Each holder h works out g(h) + sum_w r_w f_w(h) from its own shares and puts it
@@ -18,7 +18,7 @@ try N commitments, and may provoke up to c holders to deny its bundle and leave 
 
 Hiding. For any secrets and any f_w, exactly one g gives a certain F. So F is uniform whatever the secrets are. It is so for
 fewer than t holders together as well, except that they know F at their own points already. And B = F(0) G - sum_w r_w P_w
-follows from public numbers, as in Schnorr's proof of knowledge. So F tells nobody more than the public keys do. This
+follows from public numbers, as in Schnorr's proof of knowledge. Hence F tells no more than the public keys do. This
 holds for one F: two with different factors would reveal a combination of the secrets, so a session deals once.
 """
 

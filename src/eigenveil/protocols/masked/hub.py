@@ -69,9 +69,9 @@ _WORDS: Final[dict[Step, str]] = {
     "done": "",
 }
 
-# A round that one site misses is worth an exchange of keys between so many pairs. Among up to eleven sites nobody misses two.
+# A round that one site misses is worth an exchange of keys between so many pairs. Among up to eleven sites none misses two.
 _ROUND_WORTH: Final = 128
-# Exchanges for the sake of a site that comes back and then says nothing. Without a limit it would use up everybody's.
+# Exchanges for the sake of a site that comes back and then says nothing. Without a limit it would use up those of all sites.
 _TRIES: Final = 2
 
 
@@ -177,7 +177,7 @@ class SecureAggregator:
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
         waiting = len(self._waiting(recipients))
-        # Somebody who missed the exchange is here now and loses a round at a time. Another exchange costs every pair of sites.
+        # A site that missed the exchange is here now and loses a round at a time. Another exchange costs every pair of sites.
         if waiting and waiting * (round_ - keys.first) * _ROUND_WORTH >= len(keys.roster) ** 2:
             # The rounds that are left may need as many exchanges as this. A slot has one round.
             left = (self.terms.most_rounds if self._slots is None else self._slots) - round_
@@ -289,13 +289,13 @@ class SecureAggregationRound(Exchange):
         # All checks come before any change: a refused answer leaves no trace.
         self._require_awaited(sender, body)
         if isinstance(body, StepReply) and body.step == self._step and body.data == DECLINED:
-            # A decline counts only if its site signed it. Otherwise anybody on the way could drop a site from the sum.
+            # A decline counts only if its site signed it. Otherwise any party on the way could drop a site from the sum.
             self._require_signed(sender, digest("declined"), body.signature)
             body = Decline(self.round)
         else:
             self._require_sound(sender, body)
         if self._step == "packets" and isinstance(body, StepReply) and not self._keys.proves(sender, body):
-            # It has signed this, so nobody else can have made it up. Nothing was charged, and nobody needs it.
+            # It has signed this, so no other can have made it up. Nothing was charged, and nobody needs it.
             self._blame(sender, "shared secrets that do not fit its signed keys")
             self._liars.add(sender)
             body = Decline(self.round)

@@ -188,7 +188,7 @@ class MaskedMember(Party):
             self._now.masked = answers[0]
 
     def _declined(self, session: Session, round_: int, step: str) -> StepReply:
-        """Signed, so that nobody on the way can decline for this site."""
+        """Signed, so that no party on the way can decline for this site."""
         return StepReply(
             round=round_, step=step, data=DECLINED, table=(), signature=session.sign(round_, step, digest("declined"))
         )

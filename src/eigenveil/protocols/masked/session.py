@@ -114,11 +114,11 @@ class Session:
         self.sealed = False
 
     def _draw_holders(self) -> frozenset[int]:
-        """All other sites, or as many as the graph says, drawn by this site alone so that nobody can choose them for it."""
+        """All other sites, or as many as the graph says, drawn by this site alone so that no other can choose them for it."""
         others = [at for at in range(len(self._terms.roster)) if at != self._index]
         if self._terms.graph.complete:
             return frozenset(others)
-        # The first sites in an order that nobody can predict.
+        # The first sites in an order that others cannot predict.
         key = self._draw(KEY)
         return frozenset(sorted(others, key=lambda at: digest("holder", key, at))[: self._terms.graph.holders])
 
@@ -386,7 +386,7 @@ class Keyring:
         return [name for name in self.roster if len(self.deniers(name)) > self.terms.colluders]
 
     def contested(self) -> list[str]:
-        """Dealers denied by few, that could keep their secrets from everybody once sites are charged.
+        """Dealers denied by few, that could keep their secrets from all others once sites are charged.
 
         If such a dealer lies, up to colluders - 1 of the sites that confirmed its shares are with it and may keep theirs.
         """

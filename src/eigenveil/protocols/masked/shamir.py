@@ -4,7 +4,7 @@ Shamir (1979), over the numbers modulo the prime q = `PRIME`, the order of the g
 the field. The secret is f(0) of a polynomial f of degree threshold - 1 whose other coefficients are uniform; holder x has f(x).
 
 Python's integers take longer over longer numbers, so none of this runs in constant time. A site splits its secrets once in a
-study, before it answers anybody. A party that joins shares is about to know the secret anyway. Nobody else can measure either
+study, before it answers anything. A party that joins shares is about to know the secret anyway. No other party can measure either
 a second time.
 """
 

@@ -229,7 +229,7 @@ class PublicKeys:
         sites, rounds, end = len(terms.roster), terms.rounds, POINT * (2 + 2 * terms.rounds)
         require(len(raw) == cls.size(terms), "signed keys have the wrong length")
         pieces = [raw[start : start + POINT] for start in range(0, end, POINT)]
-        # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
+        # A point off the curve could lie in a group so small that others can find the secrets that pairs agree on.
         require(all(map(is_public_key, pieces)), "signed keys have an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != index]

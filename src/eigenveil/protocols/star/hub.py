@@ -9,7 +9,7 @@
     |          | a failed round (masked sums)             | stalled, `ProtocolError`
     |          | another step in this round               | asking
     |          | a total, and the task needs more rounds  | asking, next round
-    |          | a total, and the task has a result       | done: everybody is sent the result
+    |          | a total, and the task has a result       | done: all are sent the result
     | stalled  | resume                                   | asking: the same step, or the same question in a new round
     |          | resume(anew=True)                        | asking: the task begins again
 
@@ -168,7 +168,7 @@ class Hub(Asker, Generic[Result]):
         self._next_wait()
         self._stalled = False
         messages = now.asks(self.name, again=again)
-        # A step that asks nobody anything has all its answers.
+        # A step that asks nothing has all its answers.
         return messages if messages else self._close(now)
 
     def _close(self, now: Exchange) -> list[Message]:

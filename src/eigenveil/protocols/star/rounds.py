@@ -42,7 +42,7 @@ class Terms:
 class Exchange(ABC):
     """One round, in one step or several. Changes in place.
 
-    The hub sends what `asks` returns and hands the answers to `receive`. A step ends when everybody has answered or the time
+    The hub sends what `asks` returns and hands the answers to `receive`. A step ends when all have answered or the time
     is up. The hub then checks that enough sites answered (`sites`) and calls `onward`: another step follows, or the `total`.
     """
 
@@ -72,7 +72,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
-        """The messages of this step to everybody, or, with `again`, to those who have not answered."""
+        """The messages of this step to all, or, with `again`, to those who have not answered."""
 
     @abstractmethod
     def receive(self, sender: str, body: Body) -> None:
@@ -122,7 +122,7 @@ class Asker(Party):
 
     @abstractmethod
     def _close(self, now: Exchange) -> list[Message]:
-        """End a step of the open round: everybody has answered, or the time is up."""
+        """End a step of the open round: all have answered, or the time is up."""
 
     @property
     @abstractmethod
@@ -356,8 +356,8 @@ def _require_names(sites: Sequence[str], hub: str) -> None:
 class Sampling:
     """Draws of sites for each round. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
 
-    Parts are sums over rows, G_i Z. Scheme 1's mean over the draws of G_i Z / s_i is a sum with weights c_i / s_i, where site i was
-    drawn c_i times. Scheme 2's is a plain sum. `factor` scales both to the sum over all sites, which they equal in expectation.
+    Parts are sums over rows, G_i Z. Scheme 1's mean over the draws of G_i Z / s_i is a sum with weights c_i / s_i, where site i
+    was drawn c_i times. Scheme 2's is a plain sum. `factor` scales both to the sum over all sites, their expectation.
     """
 
     scheme: Literal["with-replacement", "without-replacement"]
