@@ -93,7 +93,7 @@ def name_bytes(name: str) -> int:
 def encode(message: Message) -> bytes:
     """The bytes of a message.
 
-    >>> decode(encode(Message("a", "hub", Decline(3)))).body.round
+    >>> decode(encode(Message("a", "hub", messages.Decline(3)))).body.round
     3
     """
     head, arrays = _head(message)
@@ -110,7 +110,7 @@ def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
 
     The first piece has all of its head. Nothing of its length is in memory twice.
 
-    >>> decode(in_round([encode(Message("a", "hub", Decline(3)))], 12)).body.round
+    >>> decode(in_round([encode(Message("a", "hub", messages.Decline(3)))], 12)).body.round
     12
     """
     rest = iter(pieces)
