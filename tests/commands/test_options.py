@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+import eigenveil.commands
 from each import each
 from eigenveil.commands import app
 
@@ -84,3 +87,25 @@ def test_a_default_of_neighbours_that_differs_says_why() -> None:
             continue
         usual = option.default == "add-remove" or option.show_default == "add-remove"
         assert usual == ("Other commands" not in option.help), command
+
+
+def test_every_file_is_in_the_registry_once() -> None:
+    folder = Path(str(eigenveil.commands.__file__)).parent
+    files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    assert sorted(eigenveil.commands._NAMES) == sorted(files)
+
+
+def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from paths(inner, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(paths(typer.main.get_command(app))), ids=" ".join)
+def test_flags_have_no_type_and_no_word_is_shortened(path: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*path, "--help"])
+    assert shown.exit_code == 0
+    assert "…" not in shown.output
+    assert "--help" in shown.output and "bool" not in shown.output.lower()
+    for word in ("<path>", "<int", "<float", "<str>", "<list", "{"):
+        assert word not in shown.output

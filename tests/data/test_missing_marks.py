@@ -16,7 +16,7 @@ from eigenveil.data.engines.pool import rows_in_processes
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import open_source, read_table
-from eigenveil.errors import ColumnsError, ParameterError
+from eigenveil.errors import ColumnsError
 
 # The last row has numbers that are near the marks and are none.
 VALUES = np.array([[1.0, -9999.0, 3.0], [-9999.0, 5.0, -1.0], [-9998.0, -99999.0, 9999.0]])
@@ -92,12 +92,3 @@ def test_people_and_levels_that_are_missing(tmp_path: Path, kind: str) -> None:
     ]
     with pytest.raises(ValueError, match='person column "who"'):
         read_table(path, person="who", **asked)
-
-
-def test_marks_that_are_none_are_refused(tmp_path: Path) -> None:
-    sp.save_npz(tmp_path / "a.npz", sp.csr_array(VALUES))
-    for marks in ([], [""], ["a,b"], [None], [True, object()]):
-        with pytest.raises(ParameterError, match="na_values must be numbers such as -9999"):
-            read_table(tmp_path / "a.npz", na_values=marks)
-    with pytest.raises(ParameterError, match="na_values has 0, which a sparse matrix does not store"):
-        read_table(tmp_path / "a.npz", na_values=["0"])

@@ -151,17 +151,3 @@ def test_a_singular_covariance_has_no_inverse() -> None:
     for refused in (fitted.get_precision, lambda: fitted.score(flat)):
         with pytest.raises(ValueError, match="no inverse"):
             refused()
-
-
-def test_a_stream_has_no_likelihood_of_gaps() -> None:
-    fitted = StreamingPCA(2, epsilon=None).fit(rows())
-    gap = fresh()
-    gap[0, 0] = np.nan
-    with pytest.raises(ValueError, match="gaps"):
-        fitted.score(gap)
-
-
-@pytest.mark.parametrize("wrong", [1, "yes", None])
-def test_whiten_is_true_or_false(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="whiten"):
-        PrivatePCA(2, epsilon=None, whiten=wrong).fit(rows())

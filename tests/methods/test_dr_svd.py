@@ -14,7 +14,6 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines
 from eigenveil.methods.dr_svd import RandomisedSvd, randomised_width
 from eigenveil.protocols.party import run_pooled
-from eigenveil.tasks.base import Question
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE
@@ -74,21 +73,3 @@ def test_rows_with_fewer_directions_than_asked_for(have: int) -> None:
         exact = np.linalg.svd(rows)
         np.testing.assert_allclose(found.values[:have], exact[1], rtol=1e-9)
         assert sines(found.basis[:, :have], exact[2][:have].T).max() < 1e-8
-
-
-def test_width_by_hand_and_settings() -> None:
-    assert [randomised_width(dim, rank=5) for dim in (5, 8, 9, 784)] == [5, 5, 6, 199]
-    with pytest.raises(ValueError, match="rank must lie"):
-        randomised_width(3, rank=4)
-    with pytest.raises(ValueError, match="rank must lie"):
-        RandomisedSvd(domain=Domain(dim=3, radius=1.0), neighbours=NEAR, begin=np.eye(3)[:, :1], rank=2)
-    task = RandomisedSvd(domain=Domain(dim=3, radius=1.0), neighbours=NEAR, begin=np.eye(3)[:, :2], rank=2)
-    for question in (
-        Question(2, (task.begin,)),
-        Question(0, ()),
-        Question(1, (np.eye(3),)),
-        Question(0, (2 * task.begin,)),
-    ):
-        with pytest.raises(ValueError):
-            task.require_question(question)
-    assert [task.label(Question(step)) for step in (0, 1)] == ["randomised product 1 of 2", "randomised product 2 of 2"]

@@ -287,12 +287,6 @@ def test_sites_answer_for_long_slots_after_ten_minutes(
     assert f"{expected:g} seconds after its end" in {fact.label: fact.text for fact in facts_of(company.study)}["Slots"]
 
 
-@pytest.mark.parametrize("delay", [0.0, -1.0, 0.5, float("nan"), float("inf"), 1e8])
-def test_a_delay_that_is_none_is_refused(delay: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="slot_delay must be"):
-        by_clock(tmp_path / "study", begins=0.0, delay=delay)
-
-
 def test_a_pipe_is_refused_by_the_clock_before_anything_is_reserved(tmp_path: Path) -> None:
     company = by_clock(tmp_path / "study", begins=time.time())
     reading, writing = os.pipe()

@@ -19,7 +19,7 @@ from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study import StudyFile
-from eigenveil.show.agreement import facts_of, words_of
+from eigenveil.show.agreement import words_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
 SLOTS, ROWS = 4, 50
@@ -149,16 +149,6 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             (study,) = ledger.studies()
             assert study.state == "finished"
             ledger.verify()
-
-
-def test_what_a_site_agrees_to_names_the_rule_for_gaps_and_its_cost(tmp_path: Path) -> None:
-    def said(**task: Any) -> str:
-        study = Streams(tmp_path / task["missing"], sections=sections(task=task)).study
-        return {fact.label: fact.text for fact in facts_of(study)}["Missing values"]
-
-    assert "how many rows have each column" in said(missing="counts")
-    assert "4% of the budget" in said(missing="groups", missing_groups="age,weight")
-    assert "protected like the rows" in said(missing="drop")
 
 
 def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_nothing_twice(tmp_path: Path) -> None:
@@ -345,13 +335,6 @@ def test_a_policy_says_whether_people_are_in_several_slots(
     assert f'# unit = "{units[0]}"' in template(study)
     with pytest.raises(ValueError, match=f'write unit = "{units[0]}" under'):
         consent.require_unit(study, Policy.parse(""), tmp_path / "policy.toml")
-
-
-def test_what_watch_says_of_masked_slots(tmp_path: Path) -> None:
-    names = {"heard": ["a", "b"], "missing": ["c"], "late": {}, "skipped": [2, 3], "horizon": 4, "slots": 6, "slot": 4}
-    shown = "\n".join(watch._shown({"at": "now", **names}))
-    assert "slot 2, 3" in shown
-    assert "there are 4 slots" in shown
 
 
 @pytest.mark.parametrize(("jump", "why"), [(3600.0, "jumped ahead by 3600"), (-3600.0, "went back by 3600")])

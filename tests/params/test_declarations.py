@@ -3,21 +3,25 @@
 import dataclasses
 import inspect
 import pickle
+import warnings
 from dataclasses import MISSING
 from string import Formatter
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import eigenveil
+from eigenveil import Ledger
 from eigenveil.commands._command import Command, written_out
-from eigenveil.errors import ParameterError, at_place
+from eigenveil.errors import ParameterError, ParameterWarning, at_place
+from eigenveil.estimators import find_bounds, find_column_bounds, released_spectrum
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.plan import PlanParams, SimulateParams
 from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams, PrivateParams, SpectrumParams
-from eigenveil.params.declarations.recommend import RecommenderParams
+from eigenveil.params.declarations.recommend import InteractionsParams, RecommenderParams
 from eigenveil.params.declarations.streaming import SlotStreamParams, StreamingParams
 from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
 from eigenveil.params.declare import (
@@ -33,6 +37,7 @@ from eigenveil.params.declare import (
 )
 from eigenveil.params.docs import DOCUMENTED, _found, current, pages
 from eigenveil.params.values import InvalidValue, center_from
+from eigenveil.recommend import read_interactions
 
 # What must be given, besides the number of components and epsilon.
 KINDS: dict[Any, dict[str, Any]] = {
@@ -267,3 +272,64 @@ def test_a_center_takes_the_same_values_everywhere(kind: Any) -> None:
             check([1.0, 2.0])
     else:
         assert check([1.0, 2.0]) == [1.0, 2.0]
+
+
+PRIVATE: dict[Any, type] = {
+    find_bounds: BoundsParams,
+    find_column_bounds: ColumnBoundsParams,
+    released_spectrum: SpectrumParams,
+}
+ROWS = np.random.default_rng(0).standard_normal((500, 3))
+
+
+@pytest.mark.parametrize("function", [*PRIVATE, read_interactions], ids=lambda one: one.__name__)
+def test_a_signature_is_what_is_declared(function: Any) -> None:
+    kind = PRIVATE.get(function, InteractionsParams)
+    _, *rest = inspect.signature(function).parameters.values()
+    shown = {one.name: one for one in rest}
+    known = declared(kind)
+    # A shared ledger is of a class that is slow to import, and so declared with the functions.
+    assert set(shown) == set(known) | ({"ledger"} if function in PRIVATE else set())
+    for name, one in known.items():
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+        required = shown[name].default is inspect.Parameter.empty
+        assert required == (name == "epsilon")
+        assert required or shown[name].default == one.default
+
+
+@pytest.mark.parametrize("function", PRIVATE, ids=lambda one: one.__name__)
+def test_epsilon_must_be_given_by_name_and_nothing_is_charged_without(function: Any) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    with pytest.raises(
+        TypeError, match=rf"{function.__name__}\(\) missing 1 required keyword-only argument: 'epsilon'"
+    ):
+        function(ROWS, delta=1e-6, ledger=ledger)
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\) takes 1 positional argument but 2"):
+        function(ROWS, 1.0, delta=1e-6, ledger=ledger)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'quantil'"):
+        function(ROWS, epsilon=1.0, quantil=0.9, ledger=ledger)
+    assert ledger.charges == ()
+
+
+def test_rows_may_be_named() -> None:
+    named, plain = find_bounds(X=ROWS, epsilon=None), find_bounds(ROWS, epsilon=None)
+    assert named.row_bound == plain.row_bound
+
+
+def test_warnings_are_said_in_the_words_of_each_surface_too() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.warn(ParameterWarning("{epsilon=}; or {on_noise=warn}", epsilon=3), stacklevel=1)
+    found = caught[0].message
+    assert isinstance(found, UserWarning)
+    for one in (found, pickle.loads(pickle.dumps(found))):  # noqa: S301 - our own warning
+        assert isinstance(one, ParameterWarning)
+        assert str(one) == "epsilon=3; or on_noise='warn'"
+        assert one.said(in_options(RecommenderParams)) == "--epsilon 3; or --even-if-noise"
+
+
+@pytest.mark.parametrize("function", PRIVATE, ids=lambda one: one.__name__)
+def test_refusals_name_the_parameter(function: Any) -> None:
+    with pytest.raises(ParameterError, match="neighbours must be one of") as caught:
+        function(ROWS, epsilon=1.0, delta=1e-6, neighbours="entry")
+    assert caught.value.said(in_options(PRIVATE[function])).startswith("--neighbours must be one of")

@@ -11,7 +11,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.ledger import Ledger
@@ -281,11 +280,6 @@ def test_before_a_fit_there_is_nothing() -> None:
 # What it guarantees.
 
 
-def test_a_seed_is_no_privacy_and_no_epsilon_is_none() -> None:
-    assert private().fit(R).guarantee_.headline.startswith("NOT PRIVATE (known seed)")
-    assert recommender().fit(R).guarantee_.headline.startswith("No privacy")
-
-
 @pytest.mark.parametrize("unit", ["user", "item"])
 def test_delta_is_a_tenth_of_one_over_the_users_where_their_number_is_public(unit: str) -> None:
     """Of users, or of what they may have; at most 1e-5, and rounded down to what can be read, never up."""
@@ -351,16 +345,6 @@ def test_nothing_that_is_public_about_a_fit_quotes_the_table() -> None:
 # The estimator's contract.
 
 
-def test_parameters_are_as_given_and_a_clone_is_unfitted() -> None:
-    model: Any = private(items=[0, 1, 2, 3], item_degrees=np.ones(ITEMS))
-    again: Any = clone(model.fit(R))
-    assert not hasattr(again, "space_")
-    assert set(again.get_params()) == set(model.get_params())
-    assert again.get_params()["items"] == [0, 1, 2, 3]
-    assert np.array_equal(again.fit(R).components_, model.components_)
-    assert model.set_params(epsilon=None).fit(R).guarantee_.epsilon is None
-
-
 def test_a_fit_changes_neither_its_table_nor_its_choices() -> None:
     table, degrees = sp.csr_array(R), np.zeros(ITEMS)
     kept = (table.data.copy(), table.indices.copy(), table.indptr.copy())
@@ -414,12 +398,6 @@ def test_a_saved_space_recommends_the_same(tmp_path: Path) -> None:
     assert np.array_equal(space.top(R, n=4), model.recommend(R, n=4))
     assert space.guarantee == model.guarantee_
     assert space.items == model.items_
-
-
-def test_watch_is_told_of_every_round() -> None:
-    seen: list[str] = []
-    model = private(item_degrees="private").fit(R, watch=lambda done: seen.append(done.stage))
-    assert seen == [round_.stage for round_ in model.transcript_] == ["degrees", "covariance 1"]
 
 
 @pytest.mark.parametrize("normalise", ["filter", "both"])

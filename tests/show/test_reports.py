@@ -93,8 +93,8 @@ def test_names_add_no_element_and_no_attribute(made: Any) -> None:
 def test_the_answer_is_about_the_result_and_the_people() -> None:
     report = model_report(made_model(3, 6, floor=1.5))
     assert report.answer == (
-        "Two of three components stand out from the noise, with 60% of the variance of the clipped rows. An attacker who knows "
-        "everything else guesses right about each person at most 55 times in 100, and a coin 50 times."
+        "Two of three components stand out from the noise, with 60% of the variance of the clipped rows. Someone who knows all "
+        "other rows guesses a person's presence correctly at most 55% of the time. Chance is 50%."
     )
     lost = model_report(made_model(3, 6, floor=5.0)).answer
     assert lost.startswith("Nothing stands out from the noise")
@@ -274,12 +274,6 @@ def test_what_protects_nobody_has_nothing_to_sign_and_says_so() -> None:
         assert '<div class="sign">' not in page and "Epsilon on a scale" not in page
         assert "released and public numbers only" not in page and "Nobody is protected" in page
     assert '<div class="sign">' in to_html(model_report(model))
-
-
-def test_a_floor_that_was_never_worked_out_is_not_called_zero() -> None:
-    # As with a published calibration: noise, and no floor.
-    page = to_html(model_report(made_model(3, 6, floor=0.0)))
-    assert "its floor is not known" in page and "No noise was added" not in page
 
 
 def test_names_from_right_to_left_move_no_other_word() -> None:

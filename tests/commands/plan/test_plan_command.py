@@ -3,12 +3,17 @@
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.csv as pc
 import pytest
 
+from commands.command_tables import arrow_table, eigenveil, rows, written
 from commands.plan.plan_runs import SMALL, Oracle, planned
+from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.params.declarations.federated import FederatedParams
@@ -201,3 +206,28 @@ def test_too_few_people_for_a_search_are_told_what_would_work() -> None:
     # With a bound that is known the same budget does, and what is said to type has it.
     known = json.loads(planned(*asked, "--row-bound", 4, "--json").stdout)
     assert known["chosen"]["least"] == 0 and "row_bound=4.0" in known["run"]["in Python"]
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.removeprefix("$ ") for line in lines]
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if line.startswith("eigenveil plan ")])
+def test_a_plan_of_the_page_runs(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Oracle().install(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    pc.write_csv(arrow_table(rows(), remark=["none"] * len(rows())), "last-decade.csv")
+    PrivatePCA(3, epsilon=None).fit(np.clip(rows(), -5, 5)).save("last-year.safetensors")
+    Path("spectrum.json").write_text(json.dumps(Spectrum.guessed(30).to_json()))
+    assert eigenveil("bounds", written(tmp_path, "npy"), "--no-privacy", "-o", "bounds.json").exit_code == 0
+    result = planned(*shlex.split(line)[2:])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_page_has_plans() -> None:
+    assert sum(line.startswith("eigenveil plan ") for line in commands()) >= 8

@@ -104,14 +104,6 @@ def test_the_summary_says_what_was_planned_guaranteed_and_written_and_no_private
         assert str(PLAYS.nnz) not in said
 
 
-def test_items_that_were_read_from_histories_are_called_public(tmp_path: Path) -> None:
-    target = tmp_path / "items.safetensors"
-    read = eigenveil("recommend", "fit", plays_in(tmp_path), *PRIVATE, "-o", target)
-    assert "A public list is better: --items-file" in re.sub(r"[│\s]+", " ", read.stdout)
-    matrix = eigenveil("recommend", "fit", plays_in(tmp_path, "npz"), *PRIVATE, "-o", target, "--force")
-    assert "--items-file" not in matrix.stdout
-
-
 def test_options_reach_the_recommender(tmp_path: Path) -> None:
     source, target = plays_in(tmp_path, "npz"), tmp_path / "items.safetensors"
     degrees = tmp_path / "degrees.csv"
@@ -327,25 +319,6 @@ def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) ->
     assert {figures["recall"] for figures in json.loads(done.stdout)["found"].values()} == {1.0}
 
 
-def test_inspect_shows_an_item_space(tmp_path: Path, space: Path) -> None:
-    known = ItemSpace.load(space)
-    shown = eigenveil("inspect", space, "--loadings", 2).stdout
-    for words in (
-        f"{GROUPS} directions of {ITEMS} items",
-        "-differential privacy for each user",
-        "are for that user alone",
-    ):
-        assert words in re.sub(r"[│\s]+", " ", shown)
-    assert len(re.findall(r"\bi\d+=[+-]0\.\d{3}", shown)) == 2 * GROUPS
-    values = json.loads(eigenveil("inspect", space, "--json").stdout)
-    assert np.array_equal(values["components"], known.components)
-    assert values["items"] == list(known.items or ())
-    assert values["guarantee_in_words"] == known.guarantee.to_text()
-    cut = tmp_path / "cut.safetensors"
-    cut.write_bytes(space.read_bytes()[:-9])
-    assert "damaged" in refusal("inspect", cut)
-
-
 def test_a_strangers_item_space_cannot_command_the_terminal(tmp_path: Path) -> None:
     hostile = tmp_path / "hostile.safetensors"
     fitted = PrivateRecommender(2, epsilon=None).fit(PLAYS)
@@ -377,21 +350,6 @@ def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch:
             assert sorted(done.stdout.split()) == sorted(shown.split())
         elif shown:
             assert " ".join(done.stdout.split()) == " ".join(shown.split())
-
-
-def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(tmp_path: Path) -> None:
-    # Everybody has the first items more often than the last, and that is all there is to know.
-    chosen = np.random.default_rng(0).random((400, 20)) < 0.8 ** np.arange(20)
-    lines = [f"u{user},i{item},{(user + item) % 5}" for user, item in zip(*chosen.nonzero(), strict=True)]
-    source = tmp_path / "rated.csv"
-    source.write_text("\n".join(["user,item,stars", *lines]))
-    done = eigenveil("recommend", "fit", source, *PRIVATE, "-o", tmp_path / "items.safetensors")
-    assert "columns not read: stars" in done.output
-    poor = eigenveil(
-        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "--first", 3
-    )
-    assert "columns not read: stars" in poor.output
-    assert "popularity, the same list for all users, does better" in re.sub(r"\s+", " ", poor.output)
 
 
 def test_histories_are_read_in_every_format(tmp_path: Path) -> None:

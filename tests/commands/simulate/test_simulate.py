@@ -14,10 +14,13 @@ import pytest
 
 from commands.command_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, refusal, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
+from eigenveil.commands._files import Reading
+from eigenveil.commands._splits import SplitRule, part
+from eigenveil.data.formats import TableParams
+from eigenveil.data.rows import NamedRows
 from eigenveil.linalg import sines
 
 EXACT = ("-k", 2, "--no-privacy")
-BOTH = ("--epsilon", "3,1", "--delta", "1e-6", "--row-bound", 12, "--trust", "both")
 
 
 def visits(folder: Path, ending: str = "csv", **more: Any) -> Path:
@@ -59,31 +62,6 @@ def test_by_column_makes_a_site_of_each_value_and_leaves_the_column_out(tmp_path
     assert Model.load(target).columns == NAMES
     assert "3 in a star, split by hospital" in result.stdout
     assert "100.0000% of the variance" in result.stdout
-
-
-def test_numbers_name_sites_in_their_order(tmp_path: Path) -> None:
-    source = tmp_path / "wards.csv"
-    pc.write_csv(arrow_table(rows(), ward=[i % 11 for i in range(COUNT)]), source)
-    line = refusal("simulate", source, *EXACT, "--split", "by:ward", "--dead", 11)
-    assert "The sites are ward 0 to ward 10" in line
-    result = eigenveil("simulate", source, *EXACT, "--split", "by:ward", "--dead", 10, "--quorum", 10)
-    assert "no answer  ward 10 in round 1" in result.stdout
-
-
-def test_the_table_has_a_line_for_each_round(tmp_path: Path) -> None:
-    source = written(tmp_path, "npy")
-    result = eigenveil("simulate", source, *EXACT, "--sites", 4, "--seed", 3)
-    expected = FederatedPCA(2, epsilon=None).fit(np.array_split(rows(), 4))
-    shown = lines(result.stdout)
-    assert [line[0] for line in shown] == [str(i + 1) for i in range(len(expected.transcript_))]
-    assert [line[1] for line in shown] == [done.stage.split()[0] for done in expected.transcript_]
-    first = expected.transcript_[0]
-    assert shown[0] == ["1", "mean", "4", str(first.bytes_up), "B", str(first.bytes_down), "B"]
-    for words in ("round", "stage", "answered", "up", "down", "movement", "traffic  "):
-        assert words in result.stdout
-    assert re.search(r"method\s+krylov: exact to", result.stdout)
-    assert "charge" not in result.stdout
-    assert "No privacy: exact PCA was asked for." in result.stdout
 
 
 def test_masks_without_noise_find_the_exact_components(tmp_path: Path) -> None:
@@ -254,7 +232,45 @@ def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: 
     assert plain[0] == plain[1]
 
 
-def test_an_answer_that_is_not_the_only_one_is_said_to_be_so(tmp_path: Path) -> None:
-    result = eigenveil("simulate", written(tmp_path, "npy", np.eye(8)), *EXACT, "--sites", 2, "--center", "none")
-    assert "The last component is not unique" in result.stdout
-    assert result.stderr == ""
+READING: dict[str, Any] = {"reading": Reading(params=TableParams()), "person_sites": 1, "exact": {}}
+
+
+def values(folder: Path, rule: SplitRule, seed: int = 0, kind: str = "npy") -> list[Any]:
+    found = part(written(folder, kind), rule, rng=np.random.default_rng(seed), **READING)
+    for site in found.sites.values():
+        assert isinstance(site, NamedRows)
+        assert site.names == (NAMES if kind == "csv" else None)
+    return [next(site.blocks(COUNT)).values for site in found.sites.values()]
+
+
+def test_every_row_is_at_one_site(tmp_path: Path) -> None:
+    for rule in (SplitRule("iid", 7), SplitRule("skewed", 7), SplitRule("iid", COUNT)):
+        for kind in ("npy", "csv", "sparse.npz"):
+            sites = [site.toarray() if kind == "sparse.npz" else site for site in values(tmp_path, rule, kind=kind)]
+            assert len(sites) == rule.count
+            together = np.concatenate(sites)
+            assert np.allclose(together[np.lexsort(together.T)], rows()[np.lexsort(rows().T)])
+
+
+def test_iid_sites_are_even_and_skewed_ones_follow_a_power_law(tmp_path: Path) -> None:
+    even = [len(site) for site in values(tmp_path, SplitRule("iid", 7))]
+    assert max(even) - min(even) <= 1
+    sizes = np.array([len(site) for site in values(tmp_path, SplitRule("skewed", 20))])
+    shares = 1 / np.arange(1, 21)
+    assert np.abs(sizes - COUNT * shares / shares.sum()).max() < 20
+
+
+def test_skewed_sites_are_of_different_populations(tmp_path: Path) -> None:
+    def spread(kind: str) -> float:
+        return float(np.ptp([site[:, 0].mean() for site in values(tmp_path, SplitRule(kind, 4))]))
+
+    # The first column carries the first direction, with a standard deviation of 5. Halves of the two ends of it, unmixed with
+    # the other half, would be 8 apart; means of 120 random rows are further apart than 2.7 once in a million times.
+    assert spread("iid") < 2.7 < 3 < spread("skewed") < 8
+
+
+def test_a_seed_fixes_the_split(tmp_path: Path) -> None:
+    for kind in ("iid", "skewed"):
+        one, same, other = (values(tmp_path, SplitRule(kind, 5), seed) for seed in (1, 1, 2))
+        assert all(np.array_equal(left, right) for left, right in zip(one, same, strict=True))
+        assert not np.array_equal(one[0], other[0])

@@ -46,22 +46,6 @@ def test_pipes_give_the_same_model(target: Path, kind: tuple[str, ...]) -> None:
     assert eigenveil("inspect", target).exit_code == 0
 
 
-def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, target: Path) -> None:
-    state = tmp_path / "stream.state"
-    result = piped(as_csv(rows()), *CSV, "-k", 2, *PRIVATE, "-o", target, "--state", state)
-    for words in (
-        "(1, 1e-06)-differential privacy for each person",
-        "why this method: one release per synchronisation",
-        f"{COUNT} rows in ",
-        " rows/s\n",
-        f"model written to {target}\n",
-        f"state written to {state}, raw data that only you can read\n",
-    ):
-        assert words in result.stdout
-    assert result.stderr == ""
-    assert state.stat().st_mode & 0o777 == 0o600
-
-
 def test_units_are_given_or_found(tmp_path: Path, target: Path) -> None:
     source = written(tmp_path, "npy")
     budget = ("-k", 2, "--epsilon", 6, "--delta", 1e-6, "--seed", 3)

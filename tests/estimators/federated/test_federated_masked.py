@@ -309,20 +309,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_guarantee_or_no_meaning_is_refused(name: str) -> None:
-    choices, message = REFUSED[name]
-    sites = SITES[:1] if name == "one site" else SITES
-    given = {"survivors": None} if name == "one site" else {}
-    with pytest.raises(ValueError, match=message):
-        private_masked(**(given | choices)).fit(sites)
-
-
-def test_paper_noise_has_no_masks() -> None:
-    with pytest.raises(ValueError, match="exact accounting only"):
-        private_masked(method="fedpower", calibration="paper", center=None, neighbours="zero-out").fit(SITES)
-
-
 def test_a_spent_ledger_answers_nothing_more() -> None:
     pca = private_masked(method="covariance", center=None)
     federation = pca.prepare(SITES)

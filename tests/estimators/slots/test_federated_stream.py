@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from eigenveil import BudgetExceeded, FederatedStream, Model
 from eigenveil.core.ledger import Ledger, Slot
-from eigenveil.errors import EigenveilError, ParameterError, ParameterWarning
+from eigenveil.errors import EigenveilError, ParameterWarning
 from eigenveil.linalg import Array, Subspace, sines
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -278,13 +278,6 @@ def test_rates_fade_with_the_rows_they_are_of() -> None:
         )
     assert stream.observed_fraction_ is not None
     assert stream.observed_fraction_.min() > 0.98
-
-
-@pytest.mark.parametrize("rule", ["counts", "groups"])
-def test_sketches_cannot_be_divided(rule: Any) -> None:
-    more: dict[str, Any] = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
-    with pytest.raises(ParameterError, match="sketches, which cannot be divided"):
-        FederatedStream(1, epsilon=None, slots=2, missing=rule, **more).partial_fit(slot_of(0))
 
 
 def test_a_stream_that_was_loaded_or_copied_does_not_begin_another(tmp_path: Path) -> None:

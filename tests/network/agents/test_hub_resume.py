@@ -1,12 +1,21 @@
 """A hub that is killed at any point goes on from its transcript, and asks nobody for what it has."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.errors import ProtocolError
+from eigenveil.network.agents.hub_log import HubLog, LogEntry, ReplayMechanism, TranscriptError
+from eigenveil.privacy.released import release_columns
 from eigenveil.protocols.messages import Ask, Done
 from network.agents.hub_runs import HubKilling
 from network.kills.kill_children import Child, Nursery, nursery
@@ -113,3 +122,74 @@ def test_a_hub_that_lost_its_transcript_cannot_make_anybody_pay_again(
     for site in killing.company.names:
         spent = charges_in(lines_at(killing.company.ledger(site)))
         assert spent == killing.expected[: len(spent)]
+
+
+STUDY = "a" * 64
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from eigenveil.network.agents.hub_log import HubLog, LogEntry
+
+log = HubLog.open(Path(sys.argv[1]), study="a" * 64, wheel="1")
+for number in range(5):
+    log.add(LogEntry(kind="message", sender="north", data=bytes(9000), released=b"noisy sum %d" % number))
+print(log.secret.hex(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_hub_has_released_nothing_that_another_file_must_remember(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.db"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    for other in tmp_path.iterdir():
+        if other != path:
+            other.unlink()
+    with HubLog.open(path, study=STUDY, wheel="1") as log:
+        assert [event.released for event in log.events()] == [b"noisy sum %d" % number for number in range(5)]
+        # Announced nonces of masks come from it.
+        assert log.secret.hex() == killed.stdout.strip()
+
+
+def test_a_second_hub_on_one_transcript_is_refused_and_does_not_hold_up_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.db"
+    with HubLog.open(path, study=STUDY, wheel="1") as log:
+        for number in range(3):
+            with pytest.raises(TranscriptError, match="another hub has it open"):
+                HubLog.open(path, study=STUDY, wheel="1")
+            log.add(LogEntry(kind="message", sender="north", data=b"sum", released=b"released"))
+            assert sum(1 for _ in log.events()) == number + 1
+
+
+def hub() -> tuple[ReplayMechanism, Ledger]:
+    ledger = Ledger(epsilon=5.0, delta=1e-6)
+    return ReplayMechanism(Gaussian(multiplier=3.0, ledger=ledger, noise=Noise.fresh())), ledger
+
+
+def test_what_was_released_is_given_again_and_charged_again() -> None:
+    first, spent = hub()
+    whole = first.release(Bounded(np.ones(3), 1.0), label="sum")
+    parts = list(release_columns(first, iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices"))
+    kept = first.taken()
+    assert first.taken() is None
+    second, ledger = hub()
+    second.recall(kept)
+    np.testing.assert_array_equal(second.release(Bounded(np.ones(3), 1.0), label="sum"), whole)
+    again = release_columns(second, iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices")
+    assert len(ledger.charges) == 2
+    np.testing.assert_array_equal(list(again), parts)
+    second.require_all_given()
+    assert ledger.charges == spent.charges
+    # From here on noise is new.
+    assert not np.array_equal(second.release(Bounded(np.ones(3), 1.0), label="sum"), whole)
+
+
+def test_releases_of_another_hub_are_refused() -> None:
+    first, _ = hub()
+    first.release(Bounded(np.ones(3), 1.0), label="sum")
+    second, _ = hub()
+    second.recall(first.taken())
+    with pytest.raises(ProtocolError, match="releases that this hub does not make"):
+        second.require_all_given()
+    with pytest.raises(ProtocolError, match="other releases"):
+        second.release(Bounded(np.ones(4), 1.0), label="sum")

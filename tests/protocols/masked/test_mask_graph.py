@@ -319,22 +319,3 @@ def test_holders_hardly_grow_with_sites_and_grow_with_what_is_asked() -> None:
     surer = [chosen(1000, 900, failure=10.0**-power).holders for power in (6, 12, 24, 48)]
     assert all(one < two for one, two in pairwise(more_dead))
     assert all(one <= two for one, two in pairwise(surer))
-
-
-@pytest.mark.parametrize(
-    ("sites", "survivors", "colluders", "failure", "why"),
-    [
-        (0, 0, 0, 0.1, "sites must be from 1"),
-        (2**16 + 1, 2**16, 1, 0.1, "sites must be from 1"),
-        (10, 8, -1, 0.1, "colluders must not be negative"),
-        (10, 11, 1, 0.1, "at most the 10 sites, got 11"),
-        (3, 3, 3, 0.1, "more than the 3 colluders"),
-        (10, 5, 0, 0.1, "more than half of 10 sites and 0"),
-        (10, 6, 2, 0.1, "more than half of 10 sites and 2"),
-        (10, 8, 1, 1.0, "failure must lie"),
-        (10, 8, 1, math.nan, "failure must lie"),
-    ],
-)
-def test_impossible_settings_are_refused(sites: int, survivors: int, colluders: int, failure: float, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        mask_graph(sites, survivors=survivors, colluders=colluders, failure=failure)
