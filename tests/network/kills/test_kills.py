@@ -8,6 +8,7 @@ Nothing is charged twice, and nothing leaves without a charge.
 import asyncio
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -167,6 +168,7 @@ def test_of_two_processes_of_one_site_in_one_study_one_refuses(tmp_path: Path, c
         # Once the first waits for the hub it holds the study.
         while not any(what == "waiting" for what, *_ in first.said("told")):
             assert not first.ended.done(), first.said("failed")
+            time.sleep(0.01)
         settings = {name: value for name, value in first.settings.items() if name != "task"}
         others.append(killing.nursery.start("site", **{**settings, "log": tmp_path / "other"}))
         return first
@@ -208,6 +210,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
         and any(what == "waiting" for child in killed for what, *_ in child.said("told"))
     ):
         assert not all(child.ended.done() for child in killed), [child.said("failed") for child in killed]
+        time.sleep(0.01)
     (refused,) = [child for child in killed if child.ended.done()]
     (joined,) = [child for child in killed if not child.ended.done()]
     ((kind, why),) = refused.said("failed")
