@@ -113,9 +113,9 @@ class MissingMarks:
     def _pattern(self) -> str:
         """The words, and whole numbers with any number of zeros behind a point, for columns of text."""
         # `re.escape` writes what RE2 does not read.
-        words = ["".join(x if x.isalnum() else f"\\x{{{ord(x):x}}}" for x in word) for word in self.texts]
-        words += [f"{int(number)}(?:\\.0*)?" for number in self.numbers if number.is_integer()]
-        return f"^[ \t]*(?:{'|'.join(words)})[ \t]*$"
+        alternatives = ["".join(x if x.isalnum() else f"\\x{{{ord(x):x}}}" for x in word) for word in self.texts]
+        alternatives += [f"{int(number)}(?:\\.0*)?" for number in self.numbers if number.is_integer()]
+        return f"^[ \t]*(?:{'|'.join(alternatives)})[ \t]*$"
 
 
 def as_doubles(column: Any) -> Any:
