@@ -1,8 +1,8 @@
 """`param`: one declaration of each parameter. Constructors, options, study files, messages and docs are derived from it.
 
 A class of parameters is a dataclass whose fields are `param(...)`s. It imports nothing heavy, so that `--help` answers at once.
-An estimator inherits it, and with it the constructor. The constructor only assigns, as scikit-learn requires. Later
-`validate_params` checks the values, when they are used.
+An estimator inherits it. Its constructor is generated into the source (`eigenveil.params.docs`) and only assigns, as
+scikit-learn requires. Later `validate_params` checks the values, when they are used.
 """
 
 from __future__ import annotations
