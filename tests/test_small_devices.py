@@ -27,7 +27,7 @@ import eigenveil.show.progress
 import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.estimators.slots.parties import slot_spec
 from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declare import validate_params
 from eigenveil.core.accounting import Budget

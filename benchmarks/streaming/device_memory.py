@@ -65,7 +65,7 @@ SLOTS = """
 import sys
 import numpy as np
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.estimators.slots.parties import slot_spec
 from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declare import checked
 from eigenveil.core.accounting import Budget

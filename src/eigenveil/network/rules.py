@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators import GossipPCA
     from eigenveil.estimators.federated.spec import FederatedSpec
     from eigenveil.estimators.gossip.spec import GossipSpec
-    from eigenveil.estimators.slots.spec import SlotSpec
+    from eigenveil.estimators.slots.parties import SlotSpec
     from eigenveil.network.study import StudyFile
     from eigenveil.protocols.gossip.terms import GossipTerms
     from eigenveil.protocols.masked.terms import MaskedTerms
@@ -178,7 +178,7 @@ def _require_streaming(params: HubStudy) -> None:
 
 def slots_of(study: "StudyFile") -> "SlotSpec":
     """The checked specification of a study of streams."""
-    from eigenveil.estimators.slots.spec import slot_spec
+    from eigenveil.estimators.slots.parties import slot_spec
 
     params = study.params
     assert isinstance(params, HubStudy)

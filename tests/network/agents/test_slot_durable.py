@@ -12,8 +12,7 @@ import pytest
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.answer import SlotSimulation
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.estimators.slots.parties import SlotParties, SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.slot_hub import DurableSlotHub

@@ -10,8 +10,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.answer import SlotSimulation
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.estimators.slots.parties import SlotParties, SlotSpec
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.star.rounds import Terms

@@ -28,8 +28,7 @@ from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.known import fingerprints
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import PrivatePCA
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.estimators.slots.parties import SlotParties, SlotSpec
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.ledger.replay import written_export
 from eigenveil.ledger.spending import released

@@ -40,8 +40,7 @@ from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, f
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.estimators.slots.answer import slot_guarantee
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.estimators.slots.parties import SlotParties, slot_spec
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declare import validate_params

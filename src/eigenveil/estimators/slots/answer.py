@@ -12,8 +12,7 @@ from eigenveil.core.accounting import epsilon_of
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.checks import WholeCharge
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.estimators.slots.parties import SlotParties, SlotSpec
 from eigenveil.estimators.streaming.spec import Answer
 from eigenveil.estimators.terms import masked_sites, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, unclear_columns

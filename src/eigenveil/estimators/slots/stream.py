@@ -14,7 +14,7 @@ from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of, simul
 from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
 from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
-from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.estimators.slots.parties import slot_spec
 from eigenveil.estimators.terms import asked_settings, divisor_of, model_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.groups import ColumnsParams
