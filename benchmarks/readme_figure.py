@@ -23,19 +23,20 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from benchmarks.datasets import centred_and_clipped, dense, skipped
-from benchmarks.utility import DELTA, ROUNDS, Method, mask, ours, random_basis
+from benchmarks.utility import DELTA, ROUNDS, Method, ours, published, random_basis
 from eigenveil.core.accounting import Budget
-from eigenveil.linalg import Array, captured_variance
-from eigenveil.papers.noise_scales import analyze_gauss_scale, fpca_scale, mod_sulq_scale
+from eigenveil.linalg import Array, captured_variance, top_eigen
+from eigenveil.papers.baselines import AnalyzeGauss, FpcaEdge, ModSulq, NoisyPower
 
 ROOT = Path(__file__).resolve().parents[1]
 RANK = 5
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 
 
-def analyze_gauss_exact(budget: Budget, *, dim: int) -> float:
+def analyze_gauss_exact(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
     """Analyze Gauss with noise of exactly this budget (Balle and Wang 2018) in place of the textbook calibration."""
-    return math.sqrt(2) / budget.mu
+    noise = np.random.default_rng((seed, 1)).standard_normal(gram.shape) * math.sqrt(2) / budget.mu * bound**2
+    return top_eigen(gram + np.triu(noise) + np.triu(noise, 1).T, rank=rank)[1]
 
 
 @final
@@ -52,15 +53,11 @@ class Contender:
 CONTENDERS = (
     Contender("Eigenveil, covariance", ours("covariance", neighbours="replace-one"), "a"),
     Contender("Eigenveil, power", ours("power", neighbours="replace-one"), "b"),
-    Contender("Analyze Gauss, exact", mask(analyze_gauss_exact, symmetric=True), "h"),
-    Contender("Analyze Gauss", mask(analyze_gauss_scale, symmetric=True), "c", most=1.0),
-    Contender(
-        "PPM, for a person",
-        ours("power", calibration="paper", oversample=0, rounds=ROUNDS, neighbours="replace-one"),
-        "d",
-    ),
-    Contender("MOD-SuLQ", mask(mod_sulq_scale, symmetric=True), "e"),
-    Contender("FPCA, eq. (17)", mask(fpca_scale, symmetric=False), "f"),
+    Contender("Analyze Gauss, exact", analyze_gauss_exact, "h"),
+    Contender("Analyze Gauss", published(AnalyzeGauss), "c", most=1.0),
+    Contender("PPM, for a person", published(NoisyPower, adjacency="row", rounds=ROUNDS), "d"),
+    Contender("MOD-SuLQ", published(ModSulq), "e"),
+    Contender("FPCA, eq. (17)", published(FpcaEdge), "f"),
     Contender("random basis", random_basis, "g"),
 )
 

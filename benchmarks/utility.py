@@ -17,17 +17,9 @@ import numpy as np
 from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.core.noise import Noise
+from eigenveil.data.rows import Symmetric
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
-from eigenveil.linalg.sketch import normals
-from eigenveil.papers.noise_scales import (
-    analyze_gauss_scale,
-    balcan_scale,
-    fpca_scale,
-    mod_sulq_scale,
-    ppm_scale,
-    sulq_scale,
-)
+from eigenveil.papers.baselines import AnalyzeGauss, FpcaEdge, ModSulq, NoisyPower, Sulq
 
 DELTA = 1e-5
 ROUNDS = 3
@@ -57,30 +49,15 @@ def ours(method: Any, **more: Any) -> Method:
     return run
 
 
-def mask(scale: Callable[..., float], *, symmetric: bool) -> Method:
-    """A published mask on the Gram matrix; left singular vectors where the mask is not symmetric."""
+def published(kind: Any, **settings: Any) -> Method:
+    """A method of `eigenveil.papers.baselines`, on rows divided by the bound. FPCA takes all of them as one block."""
 
     def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
-        dim = len(gram)
-        noise = normals(Noise.seeded(seed), (dim, dim)) * scale(budget, dim=dim) * bound**2
-        if symmetric:
-            noise = np.triu(noise) + np.triu(noise, 1).T
-            return top_eigen(gram + noise, rank=rank)[1]
-        return np.asarray(np.linalg.svd(gram + noise)[0][:, :rank])
-
-    return run
-
-
-def published_power(scale: Callable[..., float]) -> Method:
-    """PPM Alg. 1 or Balcan et al. as published, entry level: three equal rounds, no oversampling, the last QR."""
-
-    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
-        noise = Noise.seeded(seed)
-        basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
-        for _ in range(ROUNDS):
-            size = scale(budget, rounds=ROUNDS, basis=basis) * bound**2
-            basis = orthonormal(gram @ basis + size * normals(noise, basis.shape))
-        return basis
+        whole = kind is FpcaEdge
+        more = settings | ({"block": len(rows)} if whole else {})
+        method = kind(rank, epsilon=budget.epsilon, delta=budget.delta, random_state=seed, **more)
+        table = rows / bound if whole else Symmetric(gram / bound**2, people=len(rows))
+        return np.ascontiguousarray(method.fit(table).components_.T)
 
     return run
 
@@ -94,13 +71,13 @@ METHODS: dict[str, Method] = {
     "ours, covariance": ours("covariance"),
     "ours, covariance, replace-one": ours("covariance", neighbours="replace-one"),
     "ours, power": ours("power"),
-    "PPM zCDP, person level": ours("power", calibration="paper", oversample=0, rounds=ROUNDS),
-    "PPM zCDP, entry level*": published_power(ppm_scale),
-    "Balcan et al., entry level*": published_power(balcan_scale),
-    "Analyze Gauss, replace-one": mask(analyze_gauss_scale, symmetric=True),
-    "MOD-SuLQ (6), replace-one": mask(mod_sulq_scale, symmetric=True),
-    "SuLQ, replace-one": mask(sulq_scale, symmetric=False),
-    "FPCA (17), replace-one": mask(fpca_scale, symmetric=False),
+    "PPM zCDP, a row, replace-one": published(NoisyPower, adjacency="row"),
+    "PPM zCDP, entry level*": published(NoisyPower),
+    "Balcan et al., entry level*": published(NoisyPower, sensitivity="balcan"),
+    "Analyze Gauss, replace-one": published(AnalyzeGauss),
+    "MOD-SuLQ (6), replace-one": published(ModSulq),
+    "SuLQ, replace-one": published(Sulq),
+    "FPCA (17), replace-one": published(FpcaEdge),
     "random basis": random_basis,
 }
 

@@ -11,17 +11,9 @@ from typing import Any, Final, final
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
-from eigenveil.core.domain import Domain
-from eigenveil.core.mechanism import Exact
-from eigenveil.core.noise import Noise
-from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.papers.d_dp_pm import PublishedSegments
+from eigenveil.papers.baselines import DDPPM
 from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
-from eigenveil.protocols.gossip.averaging import Plain
-from eigenveil.protocols.gossip.peer import Peer
-from eigenveil.protocols.gossip.terms import GossipTerms, graph_of_weights
-from eigenveil.runtimes.local import LocalPeers
 
 __all__ = ["EPSILONS", "LIMITS", "RING", "Table", "Tuned", "candidates", "delta_of", "leaks", "run_published", "sine"]
 
@@ -137,27 +129,16 @@ def run_published(
     parts: Sequence[Array], tuned: Tuned, *, seed: int, weights: Array = RING, steps: int | None = None
 ) -> Array:
     """The left singular vector, (n,), that peers find by Alg. 1, each its own segment, talking to neighbours only."""
-    names = tuple(f"peer {number}" for number in range(len(parts)))
-    terms = GossipTerms(graph=graph_of_weights(weights, names), weights=weights, steps=steps)
-    tasks = [
-        PublishedSegments(
-            domain=Domain(dim=parts[0].shape[1], radius=1.0),
-            rank=1,
-            rounds=tuned.rounds,
-            alpha=tuned.alpha,
-            sigma_q=tuned.sigma_q,
-            sigma_p=tuned.sigma_p,
-            noise=Noise.seeded((seed << 8) + number),
-        )
-        for number in range(len(parts))
-    ]
-    out = Plain(Exact(because="D-DP-PM as printed adds no noise to what is sent"))
-    peers = [
-        Peer(name, terms=terms, task=task, rows=DenseRows(rows), outgoing=out)
-        for name, task, rows in zip(names, tasks, parts, strict=True)
-    ]
-    LocalPeers(peers, seed=seed).run()
-    return np.concatenate([task.segments[:, 0] for task in tasks])
+    agents = DDPPM(
+        1,
+        alpha=tuned.alpha,
+        sigma_q=tuned.sigma_q,
+        sigma_p=tuned.sigma_p,
+        c=steps,
+        weights=weights,
+        random_state=seed,
+    )
+    return agents.fit(list(parts)).scores_[:, 0]
 
 
 def leaks(

@@ -77,7 +77,7 @@ def test_noise_a_fifth_too_small_is_refuted_wherever_it_can_be_taken_apart(name:
     # A release of three numbers takes more runs than one of a matrix.
     few = {"curator/trace": 400, "curator/incomplete-rows": 400, "curator/missing": 150, "bounds/norms": 150}
     few |= {"bounds/columns": 400}
-    few |= {"bounds/spectrum": 60, "curator/published-noise": 60}
+    few |= {"bounds/spectrum": 60}
     runs = next((number for begins, number in few.items() if name.startswith(begins)), min(case.quick, 25))
     assert assess_fit(case, trials_of(case, runs)).refuted
 

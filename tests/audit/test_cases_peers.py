@@ -11,11 +11,9 @@ from eigenveil.audit import CASES
 from eigenveil.audit import specimens as wrong_peers
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import peers as cases_peers
-from eigenveil.audit.cases.seen import Look, Tap, scored
+from eigenveil.audit.cases.seen import Look, scored
 from eigenveil.audit.verdict import Verdict, audit
-from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise, RoundedGaussian
-from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.linalg import Array
 from eigenveil.papers.leakage import instance_leakage
 from eigenveil.privacy.paired import Pairing
@@ -93,24 +91,17 @@ def test_too_little_noise_that_calls_itself_enough_is_found(monkeypatch: pytest.
 def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
     """Its Theorem 2, as printed, finds nothing in this very table; what its neighbour really sees tells it with certainty."""
     tables = wrong_peers.lone_tables(present=True)
-    gossip = wrong_peers.published(0, Tap()).prepare(tables)
-    mixing = gossip.terms.among(()).mixing
-    dim = gossip.request.fit.bounds.dim
-    task = published_segments(
-        gossip.request.fit.plan, dim=dim, rank=gossip.request.fit.known_rank, hidden=Noise.seeded(0)
-    )(domain=Domain(dim=dim, radius=1.0))
-    assert mixing.weights is not None
+    settings = dict(wrong_peers.DDPPM_SETTINGS)
+    weights, steps = settings.pop("weights"), settings.pop("c")
     peers: list[Array] = list(tables.values())
     choices: dict[str, Any] = {
-        "steps": mixing.steps,
-        "alpha": task.alpha,
-        "sigma_q": task.sigma_q,
-        "sigma_p": task.sigma_p,
+        **settings,
+        "steps": steps,
         "observer": 0,
         "replaced": (1, len(peers[1]) - 1),
         "by": None,
     }
     case = CASES["wrong/ddppm-lone-direction"]
-    printed = instance_leakage(peers, mixing.weights, as_printed=True, **choices)
+    printed = instance_leakage(peers, weights, as_printed=True, **choices)
     assert not printed.infinite and printed.delta(case.budget.epsilon) < case.budget.delta
-    assert instance_leakage(peers, mixing.weights, **choices).infinite
+    assert instance_leakage(peers, weights, **choices).infinite

@@ -94,7 +94,7 @@ def test_a_person_with_several_rows_is_protected_whole(tmp_path: Path, ending: s
 
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
-    options = "--method power --oversample 1 --rounds 3 --calibration paper --neighbours replace-one --seed 7 "
+    options = "--method power --oversample 1 --rounds 3 --neighbours replace-one --seed 7 "
     options += "--column-bounds -20,20 --origin 0,0,0,0,0 --mean-bound 30 --scale 1,1,1,1,2"
     result = eigenveil("fit", source, "-k", 2, *PRIVATE, *options.split(), "-o", target)
     assert result.exit_code == 0, result.output
@@ -107,7 +107,6 @@ def test_options_reach_the_estimator(tmp_path: Path) -> None:
         method="power",
         oversample=1,
         rounds=3,
-        calibration="paper",
         neighbours="replace-one",
         origin=np.zeros(5),
         mean_bound=30,

@@ -78,9 +78,9 @@ def items(users: Any = USERS, **choices: Any) -> Guarantee:
     return PrivateRecommender(2, **given).fit(users).guarantee_
 
 
-def local(calibration: Any) -> Guarantee:
+def local() -> Guarantee:
     given: dict[str, Any] = {"rank": 2, "row_bound": 1.0, "budget": Budget(1.0, 1e-5), "noise": Noise.fresh()}
-    return local_rows_pca(SITES, calibration=calibration, **given).guarantee
+    return local_rows_pca(SITES, **given).guarantee
 
 
 def apart(seen_by: Any, place: Any) -> Guarantee:
@@ -106,8 +106,6 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "one table, replace-one, around given numbers": lambda: alone(neighbours="replace-one", center=np.ones(4)),
     "one table, rows left where they are, in units": lambda: alone(center=None, scale=2.0),
     "one table, people with several rows": lambda: PrivatePCA(2, **BOUND, person="who").fit(TABLE).guarantee_,
-    "one table, noise of FPCA": lambda: alone(calibration="paper", method="covariance", neighbours="zero-out"),
-    "one table, noise of PPM": lambda: alone(calibration="paper", method="power", neighbours="zero-out"),
     "one table, a weak budget": lambda: alone(epsilon=25.0, delta=0.01, neighbours="zero-out"),
     "one table, known seed": lambda: alone(random_state=1),
     "one table, no privacy": lambda: alone(epsilon=None, delta=None),
@@ -139,7 +137,6 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "sites, drawn for each round": lambda: hub(method="power", participation=("without-replacement", 2)),
     "sites, matrices and rows": lambda: hub([Symmetric(SITES[0].T @ SITES[0], people=80), *SITES[1:]], center=None),
     "sites, known seed": lambda: hub(random_state=1),
-    "sites, noise of FedPower": lambda: hub(calibration="paper", center=None, local_steps=2, rounds=3, **PAIR),
     "sites, noise in both places, known seed": lambda: hub(**PAIR, random_state=1),
     "sites, no privacy": lambda: hub(epsilon=None, delta=None),
     "peers, noise in pairs": lambda: peers(noise="pairwise"),
@@ -154,7 +151,6 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
         "peer",
     ),
     "peers, known seed": lambda: peers(random_state=1),
-    "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),
     "stream, at synchronisations": lambda: stream().guarantee_,
     "stream, a person in three blocks": lambda: stream(person_blocks=3, neighbours="replace-one").guarantee_,
     "stream, people named by a column": lambda: (
@@ -189,8 +185,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "recommender, sites, masked": lambda: items(np.array_split(USERS, 5), trust="masked"),
     "recommender, known seed": lambda: items(random_state=1),
     "recommender, no privacy": lambda: items(epsilon=None, delta=None),
-    "every row with noise": lambda: local("exact"),
-    "every row with noise as printed": lambda: local("paper"),
+    "every row with noise": local,
 }
 
 

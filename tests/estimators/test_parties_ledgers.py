@@ -131,17 +131,6 @@ def test_scores_are_charged_to_the_people_too() -> None:
     assert [charge.mu for charge in ledger.charges] == [pytest.approx(MU), pytest.approx(mu_for(2.0, 1e-6))]
 
 
-def test_noise_without_a_guarantee_is_not_added_up() -> None:
-    ledger = Ledger(epsilon=99.0, delta=1e-5)
-    both: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 2.0), "delta": (1e-6, 1e-6), "center": None, "rounds": 3}
-    paper = FederatedPCA(2, calibration="paper", row_bound=9.0, local_steps=2, ledger=ledger, **both)
-    published = GossipPCA(2, graph="complete", method="segments", noise="published", center=None, ledger=ledger, **FIT)
-    for fit in (paper, published):
-        with pytest.raises(ValueError, match="ledger adds up guarantees"):
-            fit.fit(SITES)
-    assert ledger.charges == ()
-
-
 def test_masks_that_may_fail_are_refused_before_anything_is_asked() -> None:
     # Beyond a hundred sites masks are sparse, and the chance that they hide nothing is a part of delta.
     many = {f"s{at}": RNG.standard_normal((3, 4)) for at in range(120)}

@@ -56,7 +56,6 @@ fit people.csv PRIVATE --rounds 0
 fit people.csv PRIVATE --seed -1
 fit people.csv PRIVATE --person who
 fit people.csv PRIVATE --drop what
-fit people.csv PRIVATE --epsilon 99 --method power --calibration paper
 fit gaps.npy PRIVATE
 fit gaps.npy PRIVATE --missing fill
 fit gaps.npy PRIVATE --missing counts --method power
@@ -225,7 +224,6 @@ simulate people.csv PRIVATE --sites 3 --method dr-svd
 simulate people.csv EXACT --sites 3 --participation two
 simulate people.csv EXACT --sites 3 --method power --participation without-replacement:4
 simulate people.csv PRIVATE --sites 3 --method power --participation with-replacement:2
-simulate people.csv PRIVATE --sites 3 --calibration paper
 simulate people.csv EXACT --sites 3 --quorum most
 simulate people.csv EXACT --sites 3 --quorum 4
 simulate people.csv EXACT --sites 3 --quorum 1.5
@@ -246,12 +244,10 @@ PEERS ring EXACT --survivors 3
 PEERS ring EXACT --local-steps 4
 PEERS ring EXACT --align sign
 PEERS ring EXACT --participation without-replacement:2
-PEERS ring PRIVATE --calibration paper
 PEERS ring PRIVATE --person-sites 2
 PEERS ring EXACT --method merge
 simulate people.csv EXACT --sites 5 --consensus tree
 simulate people.csv EXACT --sites 5 --steps 3
-simulate people.csv EXACT --sites 5 --noise published
 simulate people.csv EXACT --sites 5 --noise-graph ring
 simulate people.csv EXACT --sites 5 --restarts 1
 simulate people.csv EXACT --sites 5 --method segments
@@ -260,10 +256,6 @@ PEERS ring PRIVATE --colluders 4
 PEERS ring EXACT --noise pairwise
 PEERS ring EXACT --noise independent
 PEERS ring EXACT --noise-graph ring
-PEERS ring PRIVATE --noise published
-PEERS ring EXACT --noise published
-PEERS ring EXACT --noise published --method segments
-PEERS ring EXACT --noise published --method segments --center none
 PEERS wheel EXACT
 PEERS random-regular:7 EXACT
 PEERS ring PRIVATE --noise-graph wheel
@@ -412,13 +404,11 @@ simulate people.csv PRIVATE --sites 5 --trust both --epsilon 3,1 --guarantee --s
 simulate people.csv PRIVATE --sites 9 --trust masked --survivors 0.7 --colluders 2 --dead any:2 --seed 3
 simulate people.csv EXACT --sites 8 --method power --topology tree --fanout 3 --seed 1
 simulate people.csv EXACT --sites 6 --quorum 4 --dead 2@2 --duplicate 0.4 --delay 3 --loss 0.1 --seed 1
-simulate people.csv -k 2 --sites 3 --epsilon 1 --delta 1e-6 --calibration paper --center none --seed 1
 simulate people.csv EXACT --sites 3 --method power --rounds 60 --tolerance 0 --center none --seed 1
 PEERS ring EXACT --seed 1
 PEERS complete PRIVATE --seed 1 --guarantee
 PEERS ring PRIVATE --noise independent --seed 1
 PEERS ring EXACT --dead 2 --seed 1
-PEERS ring -k 2 --no-privacy --noise published --method segments --center none --row-bound 12 --seed 1
 recommend fit plays.csv -k 3 --epsilon 1 --seed 1 -o films.safetensors
 recommend top films.safetensors --have i0 --have i3 --first 6
 recommend evaluate plays.csv -k 3 --epsilon 1 --seed 3 --first 5

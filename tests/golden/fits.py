@@ -150,15 +150,6 @@ def _one_table() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield one("a share of the variance", n_components=0.8)
     yield one("large epsilon", epsilon=30.0)
     yield one("insufficient budget", epsilon=0.05)
-    for method in ("covariance", "power"):
-        yield one(
-            f"noise of a paper, {method}",
-            method=method,
-            calibration="paper",
-            neighbours="zero-out",
-            row_bound=12.0,
-            epsilon=0.9,
-        )
 
 
 def _streams() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -222,17 +213,6 @@ def _sites() -> Iterator[tuple[str, Callable[[], Any]]]:
     for align in ("procrustes", "sign", "none"):
         yield one(f"align {align}", method="fedpower", trust="site", local_steps=2, align=align, row_bound=12.0)
     yield one("drawn", method="power", participation=("without-replacement", 2), row_bound=12.0)
-    yield one(
-        "noise of FedPower",
-        calibration="paper",
-        trust="both",
-        epsilon=(4.0, 2.0),
-        delta=(1e-6, 1e-6),
-        center=None,
-        row_bound=12.0,
-        local_steps=2,
-        rounds=3,
-    )
 
 
 def _peers() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -259,7 +239,6 @@ def _peers() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield one(f"ring, {consensus}", graph="ring", consensus=consensus)
     yield one("people", people, person="who")
     yield one("restarts", restarts=2, quorum=4, noise="independent")
-    yield one("published noise", method="segments", noise="published", center=None)
 
 
 def _slots() -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -87,7 +87,6 @@ WRONG: Final[dict[str, tuple[Any, ...]]] = {
     "drop": (["no such"],),
     "method": ("laplace", None),
     "neighbours": ("swap", "entry"),
-    "calibration": ("loose",),
     "random_state": (-1, "0", 0.5),
     "oversample": (-1, 1.5, "x"),
     "rounds": (0, 2.5, True, 10**9),
@@ -148,14 +147,11 @@ WRONG: Final[dict[str, tuple[Any, ...]]] = {
 _DRAW: Final = ("without-replacement", 2)
 _UNITS: Final[dict[str, Any]] = {"scale": "private", "row_bound": "private"}
 _BOTH: Final[dict[str, Any]] = {"trust": "both", "epsilon": (1.0, 1.0)}
-_PAPER: Final[dict[str, Any]] = {"calibration": "paper", "center": None}
-_PUBLISHED: Final[dict[str, Any]] = {"epsilon": None, "noise": "published", "method": "segments", "center": None}
 # Settings that mean something each and nothing together.
 TOGETHER: Final[dict[Callable[..., Any], tuple[dict[str, Any], ...]]] = {
     PrivatePCA: (
         {"row_bound": None, "mean_bound": 1.0, "column_bounds": (-1e60, 1e60)},
         {"row_bound": None, "mean_bound": 1.0, "column_bounds": (-1.0, 1.0), "scale": 1e-100},
-        {"calibration": "paper", "method": "power", "epsilon": 2.5, "delta": 0.9},
         *(
             _UNITS | other
             for other in ({"center": None}, {"center": np.ones(6)}, {"column_bounds": (0.0, 1.0)}, {"mean_bound": 2.0})
@@ -188,10 +184,6 @@ TOGETHER: Final[dict[Callable[..., Any], tuple[dict[str, Any], ...]]] = {
         *({"method": "fedpower", "local_steps": steps} for steps in (2, [1, 2], ("decay", 3))),
         _BOTH | {"method": "fedpower", "local_steps": 2},
         *({"method": "power", "participation": ("with-replacement", 2), "trust": trust} for trust in ("hub", "site")),
-        *(_PAPER | {"method": method} for method in ("power", "covariance", "merge")),
-        {"calibration": "paper"},
-        {"calibration": "paper", "epsilon": None},
-        {"calibration": "loose", "epsilon": None},
         {"trust": "masked", "person_sites": 2},
     ),
     GossipPCA: (
@@ -201,9 +193,6 @@ TOGETHER: Final[dict[Callable[..., Any], tuple[dict[str, Any], ...]]] = {
         {"epsilon": None, "restarts": 1},
         {"epsilon": None, "noise_graph": "ring"},
         {"noise": "independent", "noise_graph": "ring"},
-        _PUBLISHED | {"method": "power"},
-        _PUBLISHED | {"center": "private"},
-        _PUBLISHED | {"row_bound": None},
         {"graph": "ring", "colluders": 2},
         {"graph": "ring", "steps": 2},
         {"epsilon": None, "graph": "ring", "method": "krylov", "steps": 2},
@@ -301,8 +290,7 @@ def _refusal(make: Callable[..., Any], table: Any, choices: dict[str, Any]) -> s
         return spend(self, *given, **more)
 
     # A ledger is no place for what has no guarantee, and that would be all that is said.
-    unsound = choices.get("calibration") == "paper" or choices.get("noise") == "published"
-    unsound = unsound or choices.get("epsilon", 1.0) is None
+    unsound = choices.get("epsilon", 1.0) is None
     given = {"ledger": ledger} if "ledger" in inspect.signature(make).parameters and not unsound else {}
     fitted: Any = None
     try:

@@ -125,7 +125,6 @@ WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("gossip", {"privacy": {"trust": "masked"}}),
     ("gossip", {"privacy": {"noise": None}}),
     ("gossip", {"privacy": _EXACT}),
-    ("gossip", {"privacy": {"noise": "published"}}),
     ("gossip", {"privacy": {**_EXACT, "noise": None, "restarts": 1}}),
     ("gossip", {"privacy": {"noise": "independent", "colluders": 1}}),
     ("gossip", {"privacy": {"colluders": 2}}),

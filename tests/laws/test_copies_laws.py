@@ -150,9 +150,6 @@ MADE: dict[str, Callable[[], Kept]] = {
     "peers, independent": lambda: peers(noise="independent"),
     "peers, add-remove": lambda: peers(neighbours="add-remove"),
     "peers, exact": lambda: peers(epsilon=None, delta=None, noise=None),
-    "peers, published": lambda: peers(
-        epsilon=None, delta=None, noise="published", method="segments", center=None, graph="complete"
-    ),
     "stream, sync": stream,
     "stream, nothing released": lambda: stream(sync=False),
     "stream, sparse": lambda: stream(sync=False, form=sp.csr_array),

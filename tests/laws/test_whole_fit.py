@@ -66,7 +66,6 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
         "row_bound": draw(st.sampled_from([0.5, 2.0, "private"])),
         "column_bounds": draw(st.sampled_from([None, (-1.0, 1.5)])),
         "scale": draw(st.sampled_from([None, 2.0, "private"])),
-        "calibration": draw(st.sampled_from(["exact", "paper"])),
     }
     options["missing"] = missing
     if missing in ("counts", "groups"):

@@ -159,11 +159,11 @@ def test_what_was_not_given_is_known_in_the_command() -> None:
 
 def test_what_no_file_says_is_no_option_and_cannot_differ() -> None:
     foreign = {name for name, one in declared(HubStudy).items() if "study" not in one.param.surfaces}
-    assert {"participation", "calibration"} <= foreign and not foreign & set(declared(NewStudy))
+    assert {"participation"} <= foreign and not foreign & set(declared(NewStudy))
     study = StudyFile.of(document(3))
     assert isinstance(study.params, HubStudy)
-    with pytest.raises(ParameterError, match="calibration has no place in a study"):
-        replace(study, params=replace(study.params, calibration="paper"))
+    with pytest.raises(ParameterError, match="participation has no place in a study"):
+        replace(study, params=replace(study.params, participation=("without-replacement", 2)))
 
 
 def test_composed_classes_take_the_first_and_change_what_is_said() -> None:

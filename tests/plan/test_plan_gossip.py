@@ -1,6 +1,5 @@
 """The plan of components between peers: public guesses only, shares that add up and fall to the components as proved."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
-from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.methods import MethodPlan, TaskContext, segments
 from eigenveil.methods.segments import Segments
 from eigenveil.plan.choose import plan_sites
@@ -34,7 +32,6 @@ def test_both_tasks_take_the_plan(budget: Budget | None, dim: int, rank: int, pe
     )
     task = segments.METHOD.build_task(plan, None, context)(domain=domain)
     assert isinstance(task, Segments) and (task.rounds, task.clip) == (plan.rounds, 2 * task.deviation)
-    assert published_segments(plan, dim=dim, rank=rank, hidden=Noise.seeded(0))(domain=domain).rounds == plan.rounds
     assert sum(plan.shares) == pytest.approx(1.0, abs=1e-12)
 
 
@@ -55,17 +52,6 @@ def test_no_other_split_over_components_loses_less_by_the_guess() -> None:
     for _ in range(200):
         other = chosen * np.exp(0.1 * rng.standard_normal(4))
         assert (1 / (other / other.sum() * values)).sum() >= least
-
-
-def test_alpha_and_schedule_are_those_of_the_corollary_for_the_guess() -> None:
-    plan = planned(dim=3, rank=1, people=100, budget=BUDGET, rounds=3)
-    task = published_segments(plan, dim=3, rank=1, hidden=Noise.seeded(0))(domain=Domain(dim=3, radius=1.0))
-    first, second, _ = guessed_eigenvalues(dim=3, people=100)
-    assert 1 / first < task.alpha < 1 / second
-    assert task.alpha == pytest.approx(1 / math.sqrt(first * second))
-    assert task.sigma_q == 0.1
-    np.testing.assert_allclose(task.sigma_p, [0.05, 0.025, 0.0125, 0.00625])
-    assert all(sigma <= (second / first) ** t for t, sigma in enumerate(task.sigma_p, start=1))
 
 
 def test_rounds_are_products_and_reasons_say_so() -> None:

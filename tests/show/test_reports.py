@@ -147,7 +147,7 @@ def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
     """Neither names of our own nor values as the code has them."""
     settings = {
         "method": "covariance", "why": "covariance: it fits", "n_components": 2, "row_bound": 3.25, "center": "private",
-        "bound_from": "found privately", "neighbours": "add-remove", "calibration": "exact", "width": 2, "rounds": 1,
+        "bound_from": "found privately", "neighbours": "add-remove", "width": 2, "rounds": 1,
         "bound_usage": 0.4, "clipped_fraction": 0.07, "noise_floor": 0.1,
     }  # fmt: skip
     page = to_html(model_report(replace(made_model(2, 4), settings=settings)))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final, cast, final
 
 import numpy as np
@@ -23,34 +23,33 @@ from eigenveil.audit.cases.bits import site_parts
 from eigenveil.audit.cases.curator import blanked, fitted, two_fits
 from eigenveil.audit.cases.ledgers import SLOTS, seen_in_export, stream_on_a_ledger
 from eigenveil.audit.cases.peers import NAMES, along, few_rows, watched
-from eigenveil.audit.cases.seen import Tap, enough_people, flip_coins, lifted
+from eigenveil.audit.cases.seen import enough_people, flip_coins, lifted
 from eigenveil.audit.cases.sites import UNDER_MASKS, seen_by_hub_and_colluder
 from eigenveil.audit.cases.stream import followed_file
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain, Region
 from eigenveil.core.ledger import Charge, Ledger, Memory, Slot
-from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
+from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Instant, SlotEnds, SlotStart
-from eigenveil.data.rows import DenseRows, Symmetric
-from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA
+from eigenveil.data.rows import DenseRows
+from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.gossip.parties import GossipSimulation
 from eigenveil.estimators.terms import Terms
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, orthonormal
 from eigenveil.linalg.graphs import Graph
 from eigenveil.linalg.sketch import normals
+from eigenveil.papers.baselines import DDPPM, FedPower
 from eigenveil.plan.choose import Plan
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import PartialSum
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.site import Member
-from eigenveil.tasks.base import Question, Task
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["CASES", "AsRead", "FloatingGaussian", "lone_tables", "published", "published_fedpower"]
+__all__ = ["CASES", "DDPPM_SETTINGS", "AsRead", "FloatingGaussian", "lone_tables", "published_fedpower"]
 
 _CURATOR_DIM: Final = 8
 _CURATOR_AXES: Final = np.eye(_CURATOR_DIM)
@@ -185,66 +184,41 @@ _FEDPOWER_DIM: Final = 32
 _RANK: Final = 10
 _LEVEL: Final = 400.0  # The multiple.
 _ENTRIES: Final = 10  # How many of them are canaries.
-_KNOWN: Final = Exact(because="the auditor knows all but the tosses")
 # One round, in which the number of people is public.
 _MASKED: Final[dict[str, Any]] = {"method": "covariance", "neighbours": "zero-out"}
 
 
-def _published(budget: Budget, state: int | None, *, steps: int) -> FederatedPCA:
-    """FedPower with the noise of the paper, at the sites, in one round."""
-    return FederatedPCA(
-        _RANK,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        method="fedpower",
-        calibration="paper",
-        trust="site",
-        rounds=1,
-        local_steps=steps,
-        oversample=0,
-        center=None,
-        random_state=state,
-    )
-
-
-def _matrix(tosses: NDArray[np.bool_]) -> Symmetric:
-    """The Gram matrix of a site whose first diagonal entries are larger by one, or not."""
-    return Symmetric(np.diag(_LEVEL + np.pad(tosses.astype(np.float64), (0, _FEDPOWER_DIM - _ENTRIES))), people=1)
-
-
-@lru_cache(maxsize=8)
-def _task(steps: int) -> Task[Any, Any, Any]:
-    # The task depends on public settings alone, so any site's matrix will do to prepare it.
-    nobody = _matrix(np.zeros(_ENTRIES, dtype=bool))
-    return _published(Budget(1.0, 1e-5), 0, steps=steps).prepare([nobody]).study
-
-
-def _answer(steps: int, question: Question, tosses: NDArray[np.bool_]) -> Array:
-    """What the site would send, without noise."""
-    task = _task(steps)
-    return task.arrays(task.work(question, _matrix(tosses), _KNOWN))[0]
-
-
 def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> Trial:
-    """What a site sends after its local `steps`, against what it would send with and without one more in an entry.
+    """What a device sends after its local `steps`, against what it would send with and without one more in an entry.
 
     The score is how far the answer lies on the line from one to the other.
     """
-    # Several entries at once are several trials for the price of one fit.
-    present, tap = flip_coins(_ENTRIES, rng), Tap()
-    pca = _published(budget, state, steps=steps)
-    pca.faults = tap.faults()
-    pca.fit([_matrix(present)])
-    (part,) = tap.parts(to="hub", stage="components")
-    answer, scores = _answer(steps, part.question, present), np.empty(_ENTRIES)
+    # Several entries at once are several trials for the price of one round.
+    present = flip_coins(_ENTRIES, rng)
+    fedpower = FedPower(_RANK, rounds=1, local_steps=steps, epsilon=(budget.epsilon, math.inf), delta=budget.delta)
+    begin = orthonormal(rng.standard_normal((_FEDPOWER_DIM, _RANK)))
+
+    def answer(tosses: NDArray[np.bool_]) -> Array:
+        """What the device would send, without noise."""
+        gram = _matrix(tosses)
+        return gram @ fedpower.aligned(fedpower.local_basis(gram, begin, steps), begin)
+
+    exact, scores = answer(present), np.empty(_ENTRIES)
+    largest = float(np.abs(fedpower.local_basis(_matrix(present), begin, steps)).max())
+    sent = exact + fedpower.deviations(np.ones(1))[0] * largest * rng.standard_normal(exact.shape)
     for entry in range(_ENTRIES):
         flipped = present.copy()
         flipped[entry] = not flipped[entry]
-        far = answer - _answer(steps, part.question, flipped)
+        far = exact - answer(flipped)
         # The answer's place on the line between the two, with the noise across it left out.
-        way = np.vdot(far, part.arrays[0] - answer) / np.vdot(far, far)
+        way = np.vdot(far, sent - exact) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
     return Trial(scores=scores, present=present)
+
+
+def _matrix(tosses: NDArray[np.bool_]) -> Array:
+    """The Gram matrix of a device whose first diagonal entries are larger by one, or not."""
+    return np.diag(_LEVEL + np.pad(tosses.astype(np.float64), (0, _FEDPOWER_DIM - _ENTRIES)))
 
 
 class _Silent:
@@ -267,8 +241,16 @@ def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: 
 # D-DP-PM's experiments: four agents, each mixing with two others by these weights, and five rounds.
 _WEIGHTS: Final = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
 _ROUNDS: Final = 5
-_OBSERVER: Final = NAMES[0]
 _HOME: Final = NAMES[1]
+# Corollary 1 for forty people whose largest variances are in the ratio of two.
+_SIGMA_Q: Final = 40**-0.5
+DDPPM_SETTINGS: Final[dict[str, Any]] = {
+    "alpha": 0.07,
+    "sigma_q": _SIGMA_Q,
+    "sigma_p": tuple(_SIGMA_Q * 0.5**step for step in range(1, _ROUNDS + 1)),
+    "c": 1,
+    "weights": _WEIGHTS,
+}
 # The paper's report at the smallest epsilon of its schedule for Wine, where delta is largest.
 _REPORTED: Final = Budget(1.0, 0.44)
 _DDPPM_DIM: Final = 4
@@ -282,33 +264,12 @@ def lone_tables(*, present: bool) -> dict[str, Array]:
     return {name: np.vstack([rows, lone]) if name == _HOME else rows for name in NAMES}
 
 
-def published(state: int | None, tap: Tap) -> GossipPCA:
-    """D-DP-PM's Alg. 1 for one component, in its own setting."""
-    return GossipPCA(
-        1,
-        graph=_WEIGHTS,
-        epsilon=None,
-        row_bound=1.0,
-        center=None,
-        method="segments",
-        noise="published",
-        rounds=_ROUNDS,
-        steps=1,
-        random_state=state,
-        faults=tap.faults(),
-    )
-
-
 def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The last entry of what the canary's peer first sends to its neighbour: zero if no row has a value there."""
-    present, tap = flip_coins(1, rng), Tap()
-    published(state, tap).fit(lone_tables(present=bool(present[0])))
+    present = flip_coins(1, rng)
+    agents = DDPPM(1, random_state=state, **DDPPM_SETTINGS).fit(list(lone_tables(present=bool(present[0])).values()))
     # The first message of the first round has no noise in the published method, so one look is enough.
-    first = next(
-        message.body.values
-        for message in tap.messages
-        if isinstance(message.body, PartialSum) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
-    )
+    first = agents.sent_[0][NAMES.index(_HOME)]
     return Trial(scores=np.abs(first[-1:]), present=present)
 
 

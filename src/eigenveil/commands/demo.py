@@ -196,42 +196,22 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
 def _published(rows: "Array", table: DemoFit, seed: int | None) -> Iterator[DemoFit]:
     """Published methods with the guarantee of `table`. They are given its row bound, and the exact mean, which no guarantee
     covers."""
-    import warnings
-
     import numpy as np
 
-    from eigenveil.core.accounting import Budget
-    from eigenveil.estimators import PrivatePCA
-    from eigenveil.linalg import top_eigen
-    from eigenveil.papers.noise_scales import analyze_gauss_scale
+    from eigenveil.papers.baselines import AnalyzeGauss, NoisyPower
 
-    budget, centred = Budget(_EPSILON, _DELTA), rows - rows.mean(axis=0)
+    centred = rows - rows.mean(axis=0)
     # Rows beyond the bound would not be protected by noise of this size.
     assert table.model is not None
     bound = float(table.model.settings["row_bound"])
     centred *= np.minimum(1.0, bound / np.linalg.norm(centred, axis=1))[:, None]
-    dim = rows.shape[1]
-    noise = np.random.default_rng(seed).standard_normal((dim, dim)) * analyze_gauss_scale(budget, dim=dim) * bound**2
-    # One draw for each pair of columns: independent draws would not give a symmetric matrix.
-    noisy = centred.T @ centred + np.triu(noise) + np.triu(noise, 1).T
-    yield DemoFit(setting="Analyze Gauss", trusted="the analyst who has it", basis=top_eigen(noisy, rank=_RANK)[1])
-    power = PrivatePCA(
-        _RANK,
-        epsilon=_EPSILON,
-        delta=_DELTA,
-        neighbours=_NEIGHBOURS,
-        method="power",
-        calibration="paper",
-        row_bound=bound,
-        # The rows are centred already, with the exact mean that these methods are given.
-        center=None,
-        random_state=seed,
-    )
-    with warnings.catch_warnings():
-        # What a published method finds is what the line is there to show.
-        warnings.simplefilter("ignore")
-        basis = power.fit(centred).subspace_.basis
-    yield DemoFit(setting="PPM, for a person", trusted="the analyst who has it", basis=basis)
+    budget: dict[str, Any] = {"epsilon": _EPSILON, "delta": _DELTA, "row_bound": bound, "random_state": seed}
+    for setting, method in (
+        ("Analyze Gauss", AnalyzeGauss(_RANK, **budget)),
+        ("PPM, for a person", NoisyPower(_RANK, adjacency="row", **budget)),
+    ):
+        basis = np.ascontiguousarray(method.fit(centred).components_.T)
+        yield DemoFit(setting=setting, trusted="the analyst who has it", basis=basis)
 
 
 def _captured(rows: "Array", basis: "Array") -> float:

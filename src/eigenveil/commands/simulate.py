@@ -52,7 +52,6 @@ _WITHOUT_HUB: Final = {
     "local_steps": "fedpower needs a hub",
     "align": "fedpower needs a hub",
     "participation": "there is no hub that could choose sites",
-    "calibration": "the published noise for peers is {noise=published}",
     "person_sites": "each person has rows at one peer only",
 }
 
@@ -127,13 +126,9 @@ def _between_peers(settings: Mapping[str, Any], explicit: Collection[str]) -> Go
     )
     private, noise = settings["epsilon"] is not None, settings["noise"]
     require_param(
-        "noise" not in explicit or private or noise == "published",
+        "noise" not in explicit or private,
         "{noise=} needs a budget, and {epsilon=None} says there is none. Leave out one of them",
         noise=noise,
-    )
-    require_param(
-        not private or noise != "published",
-        "{noise=published} gives no guarantee, so it takes no {epsilon}. Give {epsilon=None} instead",
     )
     require_param(
         "colluders" not in explicit or (private and noise == "pairwise"),

@@ -409,12 +409,7 @@ def _surviving(study_file: "StudyFile", params: Mapping[str, Any], parties: Mapp
     from eigenveil.network.rules import fatal_peers
     from eigenveil.network.study import StudyFile
 
-    if (
-        params["topology"] != "gossip"
-        or not study_file.private
-        or params["noise"] == "published"
-        or "restarts" in params
-    ):
+    if params["topology"] != "gossip" or not study_file.private or "restarts" in params:
         return study_file
     names = [peer.name for peer in study_file.peers]
     candidates = [{**params, "restarts": 1}]

@@ -1,6 +1,5 @@
 """`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
 
-import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
@@ -13,7 +12,7 @@ from eigenveil.core.ledger import Ledger, Reserve
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows, ignore_float_errors
-from eigenveil.core.unit import Neighbours, gram_sensitivity
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import by_person, counts_people
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
@@ -27,7 +26,7 @@ from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import parameters, validate_params
 from eigenveil.params.values import Numbers, Vector
 from eigenveil.plan.choose import DIVIDED, Plan, predict
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -52,7 +51,6 @@ class Curator:
     noise: Noise
     rng: Generator
     _reserve: Reserve | None = field(init=False, default=None)
-    _overshoot: float = field(init=False, default=1.0)
 
     def fit(self, rows: Rows, *, names: tuple[str, ...] | None = None) -> tuple[FitResult, FitVerdict, Guarantee]:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
@@ -65,8 +63,6 @@ class Curator:
         study = terms.fit(
             terms.method.build_task(plan, basis, context),
             multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
-            # Before the ledger is touched, because a published calibration may refuse the budget.
-            at_most=self._at_most(),
         )
         before = self._early_warnings()
         for warning in before:
@@ -81,8 +77,6 @@ class Curator:
                 result = run_pooled(
                     study, rows, Gaussian(multiplier=1.0 / self.budget.mu, ledger=self._reserve, noise=self.noise)
                 )
-        # How much more noise a published calibration added than its share of the budget needs.
-        self._overshoot = math.sqrt(study.split.main(result.steps) / study.components_share(result.steps))
         floor = noise_floor(study, result, plan)
         if terms.rank is None:
             fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
@@ -102,7 +96,7 @@ class Curator:
     def _early_warnings(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent."""
         terms = self.terms
-        if terms.rank is None or self.params.calibration == "paper":
+        if terms.rank is None:
             return ()
         return warnings_before_fit(
             f"curator/{terms.method}",
@@ -114,27 +108,6 @@ class Curator:
             center=terms.seeks_center,
             bounds=terms.bounds,
         )
-
-    def _published(self) -> float | None:
-        """The noise multiplier as the paper of the chosen method prints it, None with exact calibration."""
-        terms = self.terms
-        if self.budget is None or self.params.calibration != "paper":
-            return None
-        from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
-
-        if terms.method.releases_gram:
-            # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any bound.
-            return fpca_scale(self.budget, dim=terms.bounds.dim) / gram_sensitivity(1.0, terms.neighbours)
-        rounds = terms.plan.rounds
-        # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /
-        # rounds, so that comes off first.
-        return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
-
-    def _at_most(self) -> float:
-        """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
-        published = self._published()
-        # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
-        return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
     def _guarantee(self, result: FitResult) -> Guarantee:
         terms = self.terms
@@ -149,16 +122,8 @@ class Curator:
             released=COMPONENTS + terms.bounds.released,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
-            published=self._published_noise(),
             people=result.people,
         ).guarantee()
-
-    def _published_noise(self) -> PublishedNoise | None:
-        if self.params.calibration == "exact":
-            return None
-        return PublishedNoise(
-            "FPCA (17)" if self.terms.method.releases_gram else "PPM Alg. 1 (zero-concentrated DP)", self._overshoot
-        )
 
 
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
@@ -188,11 +153,6 @@ def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget
         oversample=params.oversample,
         rounds=params.rounds,
     )
-    if budget is not None and params.calibration == "paper":
-        # The paper's noise is the same in every round.
-        rounds = len(plan.chosen.plan.shares)
-        exact = replace(plan.chosen, plan=replace(plan.chosen.plan, shares=(1.0 / rounds,) * rounds))
-        plan = replace(plan, chosen=exact)
     return replace(plan, why=DIVIDED, is_explicit=False) if params.missing in ("counts", "groups") else plan
 
 
@@ -282,9 +242,6 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         For power: how many vectors beyond the components.
     rounds : int or None, default None: planned
         For power: how many rounds of noisy products.
-    calibration : "exact" or "paper", default 'exact'
-        exact: noise by exact accounting. paper: as published, which is more than needed. The papers are FPCA (17) and
-        PPM Alg. 1, for comparison.
     ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget.
 
@@ -350,7 +307,6 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         method: str = "auto",
         oversample: int | None = None,
         rounds: int | None = None,
-        calibration: Literal["exact", "paper"] = "exact",
         ledger: Ledger | None = None,
     ) -> None:
         self.n_components = n_components
@@ -376,7 +332,6 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         self.method = method
         self.oversample = oversample
         self.rounds = rounds
-        self.calibration = calibration
         self.ledger = ledger
 
     @ignore_float_errors

@@ -334,10 +334,8 @@ def _matrix(estimator: Any, X: Symmetric) -> Rows:
         estimator.column_bounds is None,
         "{column_bounds} must be left out if a site gives a Symmetric, which has no rows to clip. Use {row_bound}",
     )
-    # Noise as published rests on no bound.
-    claimed = estimator.epsilon is not None and getattr(estimator, "calibration", "exact") == "exact"
     require_param(
-        not claimed or not isinstance(estimator.row_bound, str),
+        estimator.epsilon is None or not isinstance(estimator.row_bound, str),
         "{row_bound} must be a number if a site gives a Symmetric, which has no norms to count. The site vouches for it",
     )
     require_param(

@@ -61,7 +61,6 @@ class Terms:
     people: float | None  # How many there are, if public.
     settings: dict[str, Any]  # What a model records of the parameters.
     sizes: Mapping[str, float] | None = None  # Rows of each site or peer, if public.
-    published: bool = False  # With the whole fit as a paper prints it, which releases no totals.
     grouped: bool = False  # People may have several rows.
     person: str | None = None  # The column that names them.
 
@@ -84,7 +83,7 @@ class Terms:
     @property
     def needs_trace(self) -> bool:
         """Whether the sum of squares is released beside the components: a Gram matrix contains it."""
-        return not self.method.releases_gram and not self.published
+        return not self.method.releases_gram
 
     @property
     def seeks_center(self) -> Literal["private"] | None:
@@ -175,7 +174,7 @@ def asked_settings(params: Any) -> dict[str, Any]:
 
     >>> from eigenveil.params.declarations.private import PrivateParams
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
-    ['calibration', 'center', 'method', 'n_components', 'neighbours', 'row_bound']
+    ['center', 'method', 'n_components', 'neighbours', 'row_bound']
     """
     applicable = {
         name: (field, getattr(params, name)) for name, field in declared(type(params)).items() if field.holds(params)

@@ -213,7 +213,6 @@ class PlanRequest:
     tolerance: float | None = None
     oversample: int | None = None
     local_steps: LocalSteps = 1
-    equal_shares: bool = False  # As papers print them.
 
     def wider(self, more: int) -> int:
         """The width of a block: the rank and `more`, or as much more as the caller wants."""
@@ -254,7 +253,6 @@ class TaskContext:
     rank: Any  # None where it is read off what was released.
     private: bool
     align: Literal["procrustes", "sign", "none"] = "procrustes"  # How FedPower compares bases.
-    published: bool = False  # With noise as FedPower prints it.
     hidden: Noise | None = None  # What a peer keeps to itself.
 
 
@@ -450,7 +448,7 @@ class ProductMethod(Method):
             method=self.name,
             width=self.width(criteria),
             rounds=rounds,
-            shares=geometric_shares(rounds, growth=self.growth if private and not criteria.equal_shares else 1.0),
+            shares=geometric_shares(rounds, growth=self.growth if private else 1.0),
             steps=self.steps(criteria, rounds),
             tolerance=usual if criteria.tolerance is None else criteria.tolerance,
             reason=reason,

@@ -46,7 +46,7 @@ class LocalPart:
     """What a site sends."""
 
     product: Array  # Its last product, (d, r), aligned with the broadcast basis.
-    spread: float  # How far its basis was from that one; NaN where it is not public.
+    spread: float  # How far its basis was from that one.
 
 
 @final
@@ -68,15 +68,12 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
 
     Round t takes `steps`[t] power steps at each site and `shares`[t] of the budget, which its local steps divide equally. Sites
     align their last product with the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all.
-    The paper aligns with another site's iterate; we use the broadcast basis, because it is public. Products are not averaged:
-    sum_i p_i M_i is the Gram matrix over the number of rows, and that factor changes no direction.
+    The paper aligns with another site's iterate; we use the broadcast basis, because it is public. Without alignment the local QR
+    is the plain one, whose signs are arbitrary: a positive diagonal would align signs as a side effect. Products are not
+    averaged: sum_i p_i M_i is the Gram matrix over the number of rows, and that factor changes no direction.
 
-    With `published`, noise is drawn as the paper prints it: only on the last local step, in proportion to the largest entry of
-    the local basis. With more than one local step that is NOT differentially private, because the basis and the noise scale
-    depend on the rows. It never protects a whole person. It exists for comparison.
-
-    Noise at the hub covers one local step per round (or the published form). After several local steps, no useful bound is known
-    on what a site sends, and a hub whose mechanism adds noise is refused.
+    Noise at the hub covers one local step per round. After several local steps, no useful bound is known on what a site sends,
+    and a hub whose mechanism adds noise is refused. The noise as the paper prints it is in `eigenveil.papers.baselines`.
 
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols.party import run_pooled
@@ -97,7 +94,6 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     rank: int
     align: Align = "procrustes"
     tolerance: float = 0.0
-    published: bool = False
 
     def __post_init__(self) -> None:
         require_contraction(self.begin, dim=self.domain.dim)
@@ -133,34 +129,24 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         broadcast, steps = question.arrays[0], self.steps[question.step]
         share = self.shares[question.step]
         basis = broadcast
+        orth = _plain_orth if self.align == "none" else _orth
         # Noise on the last step alone, as printed, is not private. Where 1e-5 is claimed at epsilon = 1, the true delta
         # is at least 5e-3 for four local steps.
         for step in range(1, steps):
             private = self._product(rows, basis)
-            if self.published:
-                product = private.value
-            else:
-                product = mechanism.release(private, label=self.label(question, step), share=share / steps)
+            product = mechanism.release(private, label=self.label(question, step), share=share / steps)
             # A site without rows keeps the basis: there is nothing to orthonormalise.
-            basis = _orth(product) if product.any() else basis
+            basis = orth(product) if product.any() else basis
         # From released bases only, so rotating the last product after its release is post-processing.
         rotation = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
         private = self._product(rows, basis)
-        if self.published:
-            # FedPower Alg. 2. After unreleased steps this scale is itself private: one reason why nothing is claimed.
-            printed = Bounded(private.value @ rotation, float(np.abs(basis).max()))
-            product = mechanism.release(printed, label=self.label(question), share=share)
-        else:
-            product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
-            product = product if steps == 1 else product @ rotation
-        # The local basis was not released then, so its distance from the broadcast one is private.
-        hidden = self.published and steps > 1
-        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ rotation - broadcast, 2)))
+        product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
+        product = product if steps == 1 else product @ rotation
+        return LocalPart(product, float(np.linalg.norm(basis @ rotation - broadcast, 2)))
 
     def combine(self, left: LocalPart, right: LocalPart) -> LocalPart:
         """The sum of the products and the larger of the spreads (3.3)."""
-        # Unlike `max`, `np.maximum` keeps NaN: one hidden spread hides that of the whole.
-        return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
+        return LocalPart(np.add(left.product, right.product), max(left.spread, right.spread))
 
     def rounded_to_grid(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
         """The product rounded to the grid of this round's sensitivity."""
@@ -171,18 +157,12 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return LocalPart(np.multiply(part.product, weight), part.spread)
 
     def sensitivity(self, question: Question) -> float:
-        """Sensitivity of the sum of all products, if each round is one local step; the paper's rule if `published`.
-
-        The paper takes the largest entry of any local basis, which the hub does not know. Here it is that of the broadcast basis.
-        """
-        basis = question.arrays[0]
-        if self.published:
-            return float(np.abs(basis).max())
+        """Sensitivity of the sum of all products, if each round is one local step."""
         require(
             max(self.steps) == 1,
             "after several local steps no sensitivity is known for noise at the hub. Add noise at the sites, or use one step",
         )
-        return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
+        return self.domain.gram_times_sensitivity(self.neighbours, basis=question.arrays[0], basis_norm=CONTRACTION)
 
     def advance(self, state: LocalState, total: LocalPart, mechanism: Mechanism, *, stretch: float = 1.0) -> LocalState:
         """The next basis, orth of the total, and the leading left singular vectors of the total."""
@@ -196,8 +176,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         rotation, values, _ = np.linalg.svd(basis.T @ product)
         space = Subspace(signed(basis @ rotation[:, : self.rank]), np.sqrt(values[: self.rank]))
         movement = math.inf if state.space is None else float(sines(space.basis, state.space.basis)[0])
-        spread = None if math.isnan(total.spread) else total.spread
-        return LocalState(round=state.round + 1, basis=basis, space=space, movement=movement, spread=spread)
+        return LocalState(round=state.round + 1, basis=basis, space=space, movement=movement, spread=total.spread)
 
     def result(self, state: LocalState) -> Subspace | None:
         """The estimate after the last round, or once it moves by no more than the tolerance."""
@@ -213,7 +192,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def spread(self, state: LocalState) -> float | None:
-        """FedPower's rho_t (3.3), measured to the broadcast basis; None where no noise covers it."""
+        """FedPower's rho_t (3.3), measured to the broadcast basis; None before the first round."""
         return state.spread
 
     def arrays(self, part: LocalPart) -> tuple[Array, ...]:
@@ -224,12 +203,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         """The product, and a spread between 0 and 2."""
         require(len(arrays) == 2, f"a part must be two arrays, got {len(arrays)}")
         product = require_array(arrays[0], self.begin.shape)
-        hidden = self.published and self.steps[question.step] > 1
-        # `require_array` refuses NaN, and NaN is the only spread that may be sent here.
-        if hidden and isinstance(arrays[1], np.ndarray) and arrays[1].shape == (1,) and np.isnan(arrays[1][0]):
-            return LocalPart(product, math.nan)
         spread = float(require_array(arrays[1], (1,))[0])
-        require(not hidden, "the spread is not public where noise is drawn as published")
         require(0 <= spread <= _FARTHEST, f"a spread must lie between 0 and 2, got {spread}")
         return LocalPart(product, spread)
 
@@ -238,10 +212,8 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return self.shares[question.step]
 
     def label(self, question: Question, step: int | None = None) -> str:
-        """One entry per local step; one per round at the hub and as published."""
+        """One entry per local step; one per round at the hub."""
         round_, steps = f"fedpower round {question.step + 1} of {len(self.steps)}", self.steps[question.step]
-        if self.published:
-            return f"{round_}, as published"
         return round_ if step is None or steps == 1 else f"{round_}, local step {step} of {steps}"
 
     def _product(self, rows: Rows, basis: Array) -> Bounded:
@@ -274,6 +246,11 @@ def _orth(product: Array) -> Array:
     return align_signs(orthonormal(product), product)
 
 
+def _plain_orth(product: Array) -> Array:
+    """The QR basis as LAPACK leaves it, with arbitrary signs."""
+    return np.linalg.qr(product)[0]
+
+
 _ALIGNED: dict[Align, Callable[[Array, Array], Array]] = {
     "procrustes": align_procrustes,
     "sign": align_signs,
@@ -304,7 +281,7 @@ class FedPower(ProductMethod):
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         terms = self.terms(plan, start_basis, context)
-        return partial(LocalPower, steps=plan.steps, align=context.align, published=context.published, **terms)
+        return partial(LocalPower, steps=plan.steps, align=context.align, **terms)
 
     def last_share(self, plan: MethodPlan) -> float:
         """Every local step is a release with its own part of the round's share (decision 9)."""

@@ -1,7 +1,7 @@
-"""Code for comparison only: published trackers, merges and noise scales, D-DP-PM as printed, the leakage estimate.
+"""The papers: what they publish, their methods as printed, and other code that exists for comparison only.
 
-No guarantee rests on anything here. Commands, the audit and benchmarks call it, and estimators for `calibration="paper"` or
-`noise="published"`. Nothing else may. It may import the estimators and all below them.
+No guarantee rests on anything here. Commands, the audit and benchmarks import it, and nothing else may. It may import the
+estimators and all below them.
 """
 
 import numpy as np

@@ -7,7 +7,7 @@ noise of n rows accumulates in every direction. Unlike the others here, it is no
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.papers.noise_scales import classical_multiplier
-from eigenveil.privacy.facts import EVERY_ROW, GuaranteeFacts, NoisyRows, Person, TableRows, unproven
+from eigenveil.privacy.facts import EVERY_ROW, GuaranteeFacts, NoisyRows, Person, TableRows
 from eigenveil.privacy.guarantee import Guarantee
 
 __all__ = ["LocalRows", "local_rows_pca"]
@@ -48,15 +47,13 @@ def local_rows_pca(
     budget: Budget,
     noise: Noise,
     neighbours: Neighbours = Neighbours.ZERO_OUT,
-    calibration: Literal["exact", "paper"] = "exact",
     debiased: bool = False,
 ) -> LocalRows:
     """The top `rank` right singular vectors of `peers`' rows, (n_i, d), each row clipped to `row_bound` and with its own noise.
 
     Sensitivity. A person is one row of the shared array. Zeros in the place of x move it by ||x|| <= B, another row y by
-    ||y - x|| <= 2B. The calibration "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed. It is proved for
-    epsilon < 1 and for rows that move by one, and used beyond both, so it has no guarantee. Either noise is added by `Gaussian`,
-    to rows in whole steps, with at most a part in 4096 more for rounding.
+    ||y - x|| <= 2B. Noise is added by `Gaussian`, to rows in whole steps, with at most a part in 4096 more for rounding. With the
+    noise as the paper prints it there is `eigenveil.papers.baselines.LocalRows`.
 
     The expected Gram matrix of n noisy rows has n scale^2 on its diagonal. With `debiased` that is subtracted; n is public. It
     changes no direction, as M and M - c I have the same eigenvectors in the same order. Only values come closer to those of the
@@ -73,19 +70,17 @@ def local_rows_pca(
         neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
         f"neighbours must be zero-out or replace-one, since the number of rows is visible to all; got {neighbours.value!r}",
     )
-    require(calibration in ("exact", "paper"), f"calibration must be 'exact' or 'paper', got {calibration!r}")
     domain = Domain(dim=peers[0].shape[1], radius=row_bound)
     require(rank <= domain.dim, f"rank must lie in 1..{domain.dim}, got {rank}")
     require(math.isfinite(row_bound), f"row_bound must be finite, got {row_bound}")
     gram, floor = np.zeros((domain.dim, domain.dim)), 0.0
     sensitivity = sum_sensitivity(row_bound, neighbours)
-    printed = calibration == "paper"
-    scale = classical_multiplier(budget) if printed else sensitivity / budget.mu
+    scale = sensitivity / budget.mu
     # Only one release is charged: each person's row is at one peer, so charges of different peers do not add up.
-    ledger = _ledger(budget, printed=printed)
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
     for number, rows in enumerate(peers):
         require(rows.ndim == 2 and rows.shape[1] == domain.dim, f"peer {number} must hold rows of {domain.dim} columns")
-        ledger = _ledger(budget, printed=printed)
+        ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         mechanism = Gaussian(multiplier=scale / sensitivity, ledger=ledger, noise=noise)
         noisy = mechanism.release(Bounded(_on_grid(rows, domain), sensitivity), label="every row")
         gram += noisy.T @ noisy
@@ -94,17 +89,8 @@ def local_rows_pca(
         floor += len(rows) * (distance_in_steps(sensitivity, rows.size, step) * step * scale / sensitivity) ** 2
     values, vectors = top_eigen(gram, rank=rank)
     floor = floor if debiased else 0.0
-    guarantee = (
-        Guarantee.none(_as_printed(budget))
-        if printed
-        else _guarantee(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
-    )
+    guarantee = _guarantee(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
     return LocalRows(Subspace(vectors, np.sqrt(np.maximum(values - floor, 0.0))), guarantee, scale)
-
-
-def _ledger(budget: Budget, *, printed: bool) -> Ledger:
-    """A peer's ledger: with the budget, or without a limit where noise is as printed and nothing is guaranteed."""
-    return Ledger(epsilon=math.inf if printed else budget.epsilon, delta=budget.delta)
 
 
 def _on_grid(rows: Array, domain: Domain) -> Array:
@@ -127,8 +113,3 @@ def _guarantee(
         charges=ledger.charges,
         reproducible=reproducible,
     ).guarantee()
-
-
-def _as_printed(budget: Budget) -> str:
-    because = "it is proved for epsilon < 1 only, and for rows that one person moves by at most one"
-    return unproven("D-DP-PM section IV.A", [("every peer", budget)], [because])

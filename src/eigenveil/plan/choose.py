@@ -190,7 +190,6 @@ def plan_sites(
     tolerance: float | None = None,
     oversample: int | None = None,
     local_steps: LocalSteps = 1,
-    equal_shares: bool = False,
     guessed_people: int = 2,
 ) -> MethodPlan:
     """The plan for `rank` components of `dim` columns. Each setting that the caller gave is used or refused.
@@ -213,7 +212,6 @@ def plan_sites(
         tolerance=tolerance,
         oversample=oversample,
         local_steps=local_steps,
-        equal_shares=equal_shares,
     )
     _require_used(leaf, criteria)
     return leaf.plan(criteria, reason)

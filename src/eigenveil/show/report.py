@@ -444,7 +444,6 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
         "none": "none was subtracted",
         "exact mean": "exact",
     },
-    "calibration": {"exact": "exact for this budget", "paper": "as published"},
     "trust": {"hub": "the hub", "site": "each site", "both": "each site and the hub"},
     "topology": {"star": "sites around a hub", "tree": "sites in a tree"},
     "noise": {
@@ -462,7 +461,6 @@ _LABELS: Final = {
     "why": "why this method",
     "center": "mean",
     "neighbours": "neighbouring tables",
-    "calibration": "noise calibration",
     "width": "vectors per product",
     "trust": "who adds the noise",
     "survivors": "sites in every sum, at least",
@@ -499,9 +497,6 @@ def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if name in _ELSEWHERE or (covariance and name == "width") or (name == "tolerance" and value == 0):
             continue
         if covariance and name == "rounds" and value == 1:
-            continue
-        # An exact fit has no noise to calibrate.
-        if name == "calibration" and settings.get("neighbours") == "none":
             continue
         yield _LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings)
     if settings.get("scale_from") is not None:

@@ -176,9 +176,7 @@ def _facts(simulation: Simulation, pca: "Estimator") -> Iterator[tuple[str, str]
     for done in rounds:
         if done.missing:
             # Peers keep what was already released with noise, so only the round itself restarts.
-            noisy = isinstance(simulation.params, GossipParams) and (
-                simulation.private or simulation.params.noise == "published"
-            )
+            noisy = isinstance(simulation.params, GossipParams) and simulation.private
             again = ", which restarted" if noisy else ", and the fit restarted"
             again, label = again * done.restarted, "no answer" if simulation.hub else "left behind"
             yield label, f"{shown_names(done.missing)} in round {done.number + 1}{again}"
@@ -205,9 +203,7 @@ def _peer_facts(pca: "GossipPCA", *, split: str, spec: str) -> Iterator[tuple[st
     steps = f"{mixing.steps} step{'s' * (mixing.steps != 1)} for each sum{among}"
     left = "exact" if mixing.left == 0 else f"{mixing.left:.1e} of the differences between peers remains"
     yield "consensus", f"{mixing.consensus}: {steps}; {left}"
-    if pca.noise == "published":
-        yield "noise", "as published in D-DP-PM, without any guarantee"
-    elif now.pairing is not None:
+    if now.pairing is not None:
         few = "one colluder" if pca.colluders == 1 else f"{pca.colluders} colluders"
         yield "noise", f"pairwise, against {few}: {now.pairing.excess:.4g} times that of a trusted hub{among}"
     elif pca.epsilon is not None:

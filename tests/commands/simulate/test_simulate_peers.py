@@ -30,7 +30,6 @@ from eigenveil.params.declare import in_options
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 EXACT = ("-k", 2, "--no-privacy", "--graph")
 SECRET = ("-k", 2, *PRIVATE, "--graph")
-PUBLISHED = ("ring", "--noise", "published", "--method", "segments")
 
 # The second round is seen, and then nothing more happens.
 SLOW = r"""

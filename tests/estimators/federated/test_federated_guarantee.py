@@ -72,46 +72,6 @@ def test_without_epsilon_there_is_no_guarantee(method: str) -> None:
     assert pca.noise_floor_ == 0.0
 
 
-@pytest.mark.parametrize("local_steps", [1, 4])
-@pytest.mark.parametrize(
-    "trust",
-    [{"trust": "hub"}, {"trust": "site"}, {"trust": "both", "epsilon": (1.0, 2.0)}],
-    ids=lambda t: t["trust"],
-)
-def test_published_noise_guarantees_nothing(trust: dict[str, Any], local_steps: int) -> None:
-    choices: dict[str, Any] = {"calibration": "paper", "center": None, "local_steps": local_steps, "rounds": 3} | trust
-    pca = private_federated(random_state=None, **choices).fit(SITES)
-    guarantee = pca.guarantee_
-    assert guarantee.epsilon is None and guarantee.delta is None
-    assert not guarantee.private
-    assert guarantee.headline.startswith("No privacy: noise as published in FedPower Alg. 2")
-    assert "That guarantee is not established" in guarantee.headline
-    assert "one entry of a Gram matrix and not for a person" in guarantee.headline
-    assert ("local steps read rows that no noise covers" in guarantee.headline) == (local_steps > 1)
-    assert pca.plan_.method == "fedpower"
-    assert pca.model_.settings["calibration"] == "paper"
-    residuals = [round_.residual for round_ in pca.transcript_ if round_.stage.startswith("fedpower")]
-    if local_steps > 1:
-        assert residuals == [None] * 3
-
-
-def test_published_noise_is_that_of_the_paper() -> None:
-    """In each of three rounds (T/p) sqrt(2 log(1.25 (T/p) / delta)) / epsilon max |Z|, at the smallest site."""
-    dim, rounds, epsilon, delta = 40, 3, 1.0, 1e-5
-    zeros = [np.zeros((10, dim))] * 2
-    squares = []
-    for seed in range(30):
-        choices: dict[str, Any] = {"calibration": "paper", "center": None, "rounds": 1, "oversample": 0}
-        pca = federated(dim, epsilon=epsilon / rounds, delta=delta / rounds, trust="site", random_state=seed, **choices)
-        pca.fit(zeros)
-        # With as many components as columns the singular values of what was added are all there.
-        squares.append(float(np.sum(pca.singular_values_**4)))
-    sigma = rounds / epsilon * math.sqrt(2 * math.log(1.25 * rounds / delta))
-    largest = np.sqrt(np.mean(squares) / (2 * dim**2)) / sigma
-    # The largest entry of a random orthonormal basis of 40 columns: about sqrt(2 log(d^2) / d).
-    assert 0.4 < largest < 0.8
-
-
 def test_a_known_seed_is_not_private() -> None:
     for choices in ({}, {"trust": "site"}, PAIR):
         seeded = private_federated(random_state=7, **choices).fit(SITES).guarantee_

@@ -158,13 +158,6 @@ def test_how_many_rows_there_are_is_no_reason_to_refuse_a_private_fit() -> None:
             assert pca.components_.shape == (3, DIM)
 
 
-@pytest.mark.parametrize("trust", ["hub", "site"])
-def test_published_noise_needs_rows_at_every_site(trust: Any) -> None:
-    """Its scale is divided by the smallest size."""
-    pca = private_federated(trust=trust, calibration="paper", center=None)
-    refused(pca, [*SITES, ROWS[:0]], "rows")
-
-
 def test_identifiers_are_a_column() -> None:
     """One list of identifiers cannot be that of every site."""
     refused(federated(2, person=np.arange(20)), SITES, "person must be the name of a column|column name")

@@ -101,14 +101,6 @@ def test_more_colluders_are_more_noise_or_a_refusal() -> None:
         private(colluders=3, noise_graph="complete").fit(PEERS)
 
 
-def test_published_noise_guarantees_nothing_whatever_was_asked() -> None:
-    found = private(method="segments", noise="published", center=None).fit(PEERS)
-    assert found.guarantee_.epsilon is None
-    assert "No guarantee is established" in found.guarantee_.to_text()
-    assert found.ledgers_ == {}
-    assert [segment.shape for segment in found.segments_.values()] == [(100, 2)] * 4
-
-
 @pytest.mark.parametrize("noise_graph", [None, "complete"])
 def test_a_vanished_peer_costs_its_round_again_or_ends_the_fit_with_what_was_spent(noise_graph: str | None) -> None:
     faults = Faults(dies={"peer 1": 120})

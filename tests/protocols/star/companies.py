@@ -81,9 +81,6 @@ TASKS: dict[str, Callable[[], AnyTask]] = {
     "local power, 2 steps": lambda: LocalPower(
         domain=DOMAIN, neighbours=NEAR, begin=begin(), steps=(2, 2), shares=(0.5, 0.5), rank=RANK
     ),
-    "as published": lambda: LocalPower(
-        domain=DOMAIN, neighbours=NEAR, begin=begin(), steps=(2, 2), shares=(0.5, 0.5), rank=RANK, published=True
-    ),
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
     "merge": lambda: SiteSpaces(domain=DOMAIN, neighbours=NEAR, kind="merge", rank=RANK, width=4),
     "uda": lambda: SiteSpaces(domain=DOMAIN, neighbours=NEAR, kind="uda", rank=RANK),

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from eigenveil.audit.case import Claim, Trial, mu_of, usual_case
+from eigenveil.audit.case import Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import (
     enough_people,
     flip_coins,
@@ -30,7 +30,6 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
-from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.tasks.fit.gaps import split_budget
 
 __all__ = ["AXES", "CASES", "DIM", "blanked", "fitted", "joined", "replaced", "two_fits", "unshrunk"]
@@ -186,9 +185,6 @@ def unshrunk(mean: Array, noise: float) -> Array:
     return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))
 
 
-# The published noise is so large that only a large budget leaves anything to see.
-_PAPER: Final = Budget(100.0, 1e-3)
-_PAPER_DIM: Final = 4
 # Canaries of a single run.
 _MANY: Final = 320
 # It tells little where delta is far above the test's level divided by the number of canaries, and where epsilon is so large that
@@ -287,15 +283,6 @@ def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Two roundings: a slightly larger ledger has room for both charges.
     ledger = Ledger(epsilon=budget.epsilon * (1 + 1e-9), delta=budget.delta)
     return two_fits(budget, rng, state, ledger=ledger, each=half)
-
-
-def _paper_claim(budget: Budget) -> Claim:
-    return Claim.at_mu(1 / fpca_scale(budget, dim=_PAPER_DIM), budget.delta, "the ledger of a fit with published noise")
-
-
-def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    axes, deviation = np.eye(_PAPER_DIM), fpca_scale(budget, dim=_PAPER_DIM)
-    return blanked(budget, rng, state, canaries=axes, bounded=axes, deviation=deviation, calibration="paper")
 
 
 def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find: bool = False) -> Trial:
@@ -517,14 +504,6 @@ CASES = (
         "a row along each axis, present or blank in both fits",
         _shared,
         claim="the ledger",
-    ),
-    _case(
-        "curator/published-noise",
-        f"PrivatePCA(calibration='paper'): {_ALL}; the guarantee is that of exact accounting",
-        "a row along each axis, present or blank",
-        _paper,
-        budget=_PAPER,
-        claim=_paper_claim,
     ),
     _case(
         "curator/missing-values",

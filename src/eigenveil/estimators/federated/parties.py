@@ -25,9 +25,8 @@ from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, masked_sites, round_of, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.methods import method_of
-from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan.masks import masked_terms
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, HubAndSites, MaskedSites, Person, unproven
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, HubAndSites, MaskedSites, Person
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.keys import Identity
@@ -97,7 +96,7 @@ class Parties:
             multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
             # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
-            grid=max(map(len, self.layout.below.values())) if spec.at_hub is not None and not spec.fit.published else 0,
+            grid=max(map(len, self.layout.below.values())) if spec.at_hub is not None else 0,
             rounding=self._rounding(),
         )
         self.study: FitTask[Any, Any, Any] = spec.design(spec, noise, spec.seed if start is None else start)
@@ -255,8 +254,8 @@ class Parties:
 
     @property
     def _budget(self) -> Budget | None:
-        """The budget that decides the noise; as published nothing is known of it."""
-        return None if self.request.fit.published else self.request.at_sites or self.request.at_hub
+        """The budget that decides the noise."""
+        return self.request.at_sites or self.request.at_hub
 
     def noise_floor(self, result: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
@@ -282,7 +281,7 @@ class Parties:
         A site that adds noise rounds its part before, and then the noise: 2 g sqrt(entries) and half as much.
         """
         spec = self.request
-        if spec.at_hub is None or spec.fit.published:
+        if spec.at_hub is None:
             return 0.0
         drawn = 0 if spec.participation is None else 1 + min(spec.participation[1], len(self.names))
         at_sites = 0.0 if spec.at_sites is None else 1.5
@@ -291,7 +290,7 @@ class Parties:
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """Noise over sensitivity of a weighted sum of parts, at a share of one. Weights enter as maximum and root of squares."""
         spec, several = self.request, self.request.person_sites
-        if spec.fit.published or not spec.fit.private:
+        if not spec.fit.private:
             return 0.0
         if spec.masks is not None:
             # Not known yet. `__init__` sets the noise once the terms are planned.
@@ -344,8 +343,6 @@ class Parties:
         spec = self.request
         if spec.at_sites is None:
             return Exact(because="the hub, which is trusted, adds the noise" if spec.fit.private else NOTHING_ASKED)
-        if spec.fit.published:
-            return self._published(name, spec.at_sites, sites=True)
         several = spec.person_sites
         # A site that is repaired goes on with the ledger that it has spent from.
         if name not in self.ledgers:
@@ -367,27 +364,10 @@ class Parties:
         spec, name = self.request, self.layout.hub
         if spec.at_hub is None:
             return Exact(because="the sites have added noise" if spec.fit.private else NOTHING_ASKED)
-        if spec.fit.published:
-            return self._published(name, spec.at_hub, sites=False)
         multiplier, existing = self._hub_multiplier(spec.at_hub)
         ledger = Ledger.continued(spec.at_hub, (), {}, unit=spec.fit.unit, through=self._through)
         self.ledgers[name] = ledger
         return Gaussian(multiplier=multiplier, ledger=ledger, noise=self._noise_for(name), existing_multiplier=existing)
-
-    def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
-        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
-        sizes = self.request.fit.sizes
-        assert sizes is not None
-        # FedPower divides by the smallest site. Here parts are sums, so a site's size is multiplied back in.
-        min_size, max_size = min(sizes.values()), max(sizes.values())
-        rounds = self.request.fit.plan.rounds
-        multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else max_size) / min_size
-        # Every round has an equal share of this mechanism.
-        return Gaussian(
-            multiplier=multiplier / math.sqrt(rounds),
-            ledger=Ledger(epsilon=math.inf, delta=0.5),
-            noise=self._noise_for(name),
-        )
 
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
@@ -443,9 +423,6 @@ def federated_guarantee(parties: Parties, result: FitResult) -> Guarantee:
     assert isinstance(study, Fit)
     if not spec.fit.private:
         return Guarantee.none(NO_PRIVACY["fit"])
-    if spec.fit.published:
-        # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
-        return Guarantee.none(_as_published(spec))
     # With noise in both places, the sites may add more than was asked of the hub.
     budgets = [budget for budget in (spec.at_hub, spec.at_sites) if budget is not None]
     radius, matrices = result.domain.radius, len(parties.matrices)
@@ -496,19 +473,6 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
     # A person at k sites is in k releases with independent noise, whose squares of mu add up.
     factor = math.sqrt(spec.person_sites) if spec.masks is None else 1.0
     return tuple(Charge(charge.label, charge.mu * factor) for charge in dearest.charges)
-
-
-def _as_published(spec: FederatedSpec) -> str:
-    budgets = (("the sites", spec.at_sites), ("the hub", spec.at_hub))
-    places = [(where, budget) for where, budget in budgets if budget is not None]
-    because = [
-        "it is for one entry of a Gram matrix and not for a person",
-        "it leaves out a factor for the columns of the basis",
-        "it takes the sizes of sites as public",
-    ]
-    if max(spec.fit.plan.steps) > 1:
-        because.insert(0, "its local steps read rows that no noise covers")
-    return unproven("FedPower Alg. 2", places, because)
 
 
 @final

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
-from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
+from eigenveil.errors import ProtocolError, TooFewPeople, require
 from eigenveil.estimators.checks import PartiesLedger, simulated_network
 from eigenveil.estimators.federated.parties import (
     FederatedSimulation,
@@ -143,8 +143,6 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
-    calibration : "exact" or "paper", default 'exact'
-        exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
         names. Its order is that of the components.
@@ -227,7 +225,6 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         deadline: float = 30.0,
         retries: int = 4,
         whiten: bool = False,
-        calibration: Literal["exact", "paper"] = "exact",
         columns: Any = None,
         drop: Any = None,
         one_hot: Any = None,
@@ -267,7 +264,6 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.deadline = deadline
         self.retries = retries
         self.whiten = whiten
-        self.calibration = calibration
         self.columns = columns
         self.drop = drop
         self.one_hot = one_hot
@@ -294,10 +290,6 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         # Before rows are read: a wrong budget is refused at once.
         budgets_of(params)
         rows, columns = read_sites(params, sites)
-        require_param(
-            params.ledger is None or params.calibration != "paper",
-            "{ledger} adds up guarantees, and {calibration=paper} has none",
-        )
         spec = request_of(params, SiteInfo.of(rows, columns))
         federation = FederatedSimulation(spec, rows, columns, watch=watch, ledger=params.ledger)
         terms, room = federation.masked, math.inf

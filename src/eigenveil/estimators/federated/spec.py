@@ -245,7 +245,6 @@ def require_maskable(params: FederatedParams, plan: MethodPlan, sites: int) -> N
     require_param(
         params.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
     )
-    require_param(params.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
     # Masks cancel in sums only.
     additive = [name for name in methods_at("sites") if METHODS[name].is_additive]
     require_param(
@@ -269,7 +268,7 @@ def require_legal(
     private: bool,
 ) -> None:
     """Refuse guarantees that cannot be kept, and settings without meaning."""
-    method, leaf, published = plan.method, method_of(plan.method), params.calibration == "paper"
+    method, leaf = plan.method, method_of(plan.method)
     # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
     several = max(plan.steps, default=1) > 1
     require_param(
@@ -277,19 +276,10 @@ def require_legal(
         f"{{method={method}}} has no private form. Use {{method=auto}}, or {{epsilon=None}}",
     )
     require_param(
-        not (several and at_hub is not None and not published),
+        not (several and at_hub is not None),
         "{local_steps} above 1 with {epsilon} and {trust=}: local steps read rows, and noise at the hub does not cover them. "
         "Use {trust=site}, which charges every local step, or {local_steps=1}",
         trust=params.trust,
-    )
-    require_param(
-        not published or leaf.takes_local_steps,
-        "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}",
-        method=method,
-    )
-    require_param(
-        not published or not isinstance(params.center, str),
-        "{calibration=paper} has no private mean. Use {center=None}, or public numbers",
     )
     sampled = [name for name, candidate in METHODS.items() if candidate.takes_samples]
     require_param(
@@ -309,7 +299,7 @@ def require_legal(
     # With add/remove the sizes of sites are private, and a draw by size would reveal them.
     by_size = participation is not None and participation[0] == "with-replacement"
     require_param(
-        not (by_size and private and not published) or Neighbours(params.neighbours).count_is_public,
+        not (by_size and private) or Neighbours(params.neighbours).count_is_public,
         "{participation=} draws sites by size, which {neighbours=add-remove} protects. Draw them without replacement, or use "
         "{neighbours=zero-out} or {neighbours=replace-one}, which make sizes public",
         participation=participation,
@@ -325,15 +315,11 @@ def require_few_rounds(rounds: int | None, *, private: bool) -> None:
     )
 
 
-def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool, published: bool) -> None:
+def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool) -> None:
     """Refuse too few columns and, if the numbers of rows are public, too few rows."""
     require(dim >= 2, "sites have 1 column, and principal components need at least 2")
     if sizes is None:
         return
-    require_param(
-        not published or min(sizes.values()) > 0,
-        "{calibration=paper} divides by the number of rows of the smallest site, so every site must have rows",
-    )
     # With a budget the number of rows may be private, and then no error may depend on it.
     if not private:
         total = sum(sizes.values())
@@ -371,7 +357,6 @@ def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
     """The budgets at the sites and at the hub, None if no noise is added there."""
     epsilon, delta = params.epsilon, params.delta
     if epsilon is None:
-        require_param(params.calibration == "exact", "{calibration=paper} needs an {epsilon}")
         return None, None
     averages = params.method in METHODS and METHODS[params.method].averages_subspaces
     if params.trust == "both":
@@ -398,7 +383,7 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     """The spec of a federated fit, from its parameters and what is known of its sites. Refuses what cannot be kept."""
     at_sites, at_hub = budgets_of(params)
     dim, count = info.dim, len(info.names)
-    private, published = at_sites is not None or at_hub is not None, params.calibration == "paper"
+    private = at_sites is not None or at_hub is not None
     require_few_rounds(params.rounds, private=private)
     require_param(
         params.person_sites <= max(1, count),
@@ -417,9 +402,9 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     masks = masks_of(params, count)
     require_legal(params, plan, participation, at_sites, at_hub, private=private)
     center = center_of(params.center, dim)
-    sizes = info.sizes() if not private or near.count_is_public or published else None
-    require_enough(sizes, dim, rank, private=private, published=published)
-    declared, claims = None, private and not published
+    sizes = info.sizes() if not private or near.count_is_public else None
+    require_enough(sizes, dim, rank, private=private)
+    declared = None
     if masks is not None and not private:
         declared = _declared(params, info, center)
     instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
@@ -427,7 +412,7 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     quorum = "survivors" if params.trust == "masked" else "quorum"
     fit = Terms(
         rank=rank,
-        bounds=RowBounds.of(params, dim, private=claims, sparse=info.sparse, names=info.columns, **instead),
+        bounds=RowBounds.of(params, dim, private=private, sparse=info.sparse, names=info.columns, **instead),
         center=center,
         neighbours=near,
         plan=plan,
@@ -437,7 +422,6 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
         people=sum(sizes.values()) if sizes is not None and private and params.missing != "drop" else None,
         settings=asked_settings(params),
         sizes=sizes,
-        published=published,
         grouped=info.grouped,
         person=params.person if info.grouped else None,
     )
@@ -457,11 +441,7 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
 
 
 def _plan(params: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> MethodPlan:
-    published = params.calibration == "paper"
     method = covariance_for(params.missing, params.method, dim)
-    if published and params.method == "auto":
-        # The only method whose noise is reproduced here as a paper prints it.
-        method = next(leaf.name for leaf in METHODS.values() if leaf.takes_local_steps)
     plan = plan_sites(
         dim=dim,
         rank=rank,
@@ -472,7 +452,6 @@ def _plan(params: FederatedParams, dim: int, rank: int, budget: Budget | None, n
         tolerance=params.tolerance,
         oversample=params.oversample,
         local_steps=params.local_steps,
-        equal_shares=published,
     )
     divided = params.missing in ("counts", "groups") and params.method == "auto"
     return replace(plan, reason=f"{plan.method}: {DIVIDED}") if divided else plan
@@ -511,9 +490,7 @@ def pca_fit(
 ) -> Fit:
     """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
     fit = spec.fit
-    context = TaskContext(
-        neighbours=fit.neighbours, rank=fit.rank, private=fit.private, align=align, published=fit.published
-    )
+    context = TaskContext(neighbours=fit.neighbours, rank=fit.rank, private=fit.private, align=align)
     # The first basis is public, and over a network all parties draw it from the same seed.
     basis = fit.method.start_basis(fit.bounds.dim, fit.plan, start)
     return fit.fit(

@@ -22,7 +22,7 @@ from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.linalg import sines
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, PeersAlone, Person, unproven
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, PeersAlone, Person
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.paired import PairedPart
 from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain
@@ -134,8 +134,7 @@ class PeerParties:
 
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
         spec = self.request
-        # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
-        noise: PeerNoise = "none" if spec.noise == "published" else spec.noise
+        noise: PeerNoise = spec.noise
         return GossipTerms(
             graph=spec.graph,
             consensus=spec.consensus,
@@ -168,7 +167,8 @@ class PeerParties:
             rounds=plan.rounds,
             shares=plan.shares,
             tolerance=plan.tolerance,
-            published=spec.fit.published,
+            # A key of the digest that pair noise is derived from: without it seeded fits would have other noise.
+            published=False,
             people=plan.people,
             budget=None if spec.budget is None else (spec.budget.epsilon, spec.budget.delta),
             restarts=spec.restarts,
@@ -235,7 +235,7 @@ class PeerParties:
         self.studies[name] = fit.fit(
             directions_of(self.request, self._begin, self._noise(name, "hidden")),
             multiplier=self._planned_noise,
-            begins_again=not fit.private and not fit.published,
+            begins_again=not fit.private,
         )
         outgoing = self._outgoing(name, identity, os.urandom(32) if secret is None else secret)
         return Peer(name, terms=self.terms, task=self.studies[name], rows=rows, outgoing=outgoing, watch=watch)
@@ -282,20 +282,9 @@ def peers_settings(
     )
 
 
-# Theorem 2 of D-DP-PM is a diagnostic of the rows at hand and covers no other table (decision 11).
-_UNPROVEN = (
-    "its leakage is computed for the data at hand and one neighbour of it, not for all",
-    "a row that alone spans a direction is revealed with certainty",
-    "sums are sent without noise",
-    "its estimate is in eigenveil.papers.leakage, depends on the rows, and must stay private",
-)
-
-
 def gossip_guarantee(parties: PeerParties, result: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
     """The guarantee of a finished fit, from its ledgers. The result is that of the peers `counted`, from round `since` on."""
     spec = parties.request
-    if spec.fit.published:
-        return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
     if spec.budget is None:
         return Guarantee.none(NO_PRIVACY["fit"])
     # Peers that restarted were charged more. The guarantee must cover the largest charge.

@@ -37,12 +37,10 @@ from eigenveil.estimators.gossip.spec import (
 from eigenveil.estimators.reading import SiteInfo, read_sites
 from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
-from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import parameters, validate_params
 from eigenveil.params.values import Numbers, Vector
-from eigenveil.plan.spectrum import guessed_eigenvalues
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.sums import bounded_scores
 from eigenveil.runtimes.local import Faults
@@ -144,8 +142,6 @@ class ReadyScores:
 
 # Warn if the answers of peers are further apart than this sine.
 _APART: Final = 0.01
-# A published fit whose largest variance is below this share of what it was scaled for has found noise.
-_FAR_BELOW: Final = 0.1
 _KEPT: Final = (
     " What was released before still contains their rows: the mean, earlier components of 'segments', and the number of people "
     "that variances are divided by, if it is protected."
@@ -223,11 +219,10 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         square root of as many steps. With tree, up and down a spanning tree, which is exact.
     steps : int or None, default None: until the error is negligible
         How many exchanges with neighbours a sum takes.
-    noise : "pairwise", "independent", "published" or None, default 'pairwise'
+    noise : "pairwise", "independent" or None, default 'pairwise'
         The noise, if there is a budget. With pairwise, it cancels between pairs of peers, which protects against
         colluders of them. The sum then has little more noise than with one curator. With independent, every peer adds
-        all of it, which protects against all others, at sqrt(M) times the noise. With published, it is D-DP-PM's own,
-        for epsilon=None, because it has no guarantee. None: no noise, for epsilon=None.
+        all of it, which protects against all others, at sqrt(M) times the noise. None: no noise, for epsilon=None.
     noise_graph : as graph, or None, default None: all pairs of neighbours
         For noise='pairwise': which pairs share noise, given as graph is. It must stay connected without any colluders
         peers.
@@ -324,7 +319,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         graph: Any,
         consensus: Literal["metropolis", "chebyshev", "tree"] = "metropolis",
         steps: int | None = None,
-        noise: Literal["pairwise", "independent", "published"] | None = "pairwise",
+        noise: Literal["pairwise", "independent"] | None = "pairwise",
         noise_graph: Any = None,
         colluders: int = 1,
         restarts: int = 0,
@@ -410,10 +405,6 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         params._budget()
         rows, columns = read_sites(params, peers, word="peer")
         require_people(rows)
-        require_param(
-            params.ledger is None or params.noise != "published",
-            "{ledger} adds up guarantees, and {noise=published} has none",
-        )
         spec = params._request(SiteInfo.of(rows, columns))
         gossip = GossipSimulation(spec, rows, columns, watch=watch, ledger=params.ledger)
         steps = gossip.terms.among(()).mixing.steps
@@ -449,8 +440,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
         """The budget, and the kind of noise."""
-        # Published noise has no guarantee, whatever epsilon says, so there is no budget to account for.
-        budget = None if self.noise == "published" else budget_of(self.epsilon, self.delta)
+        budget = budget_of(self.epsilon, self.delta)
         noise = noise_of(self, budget)
         require_few_rounds(self.rounds, private=budget is not None)
         return budget, noise
@@ -495,7 +485,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.traffic_ = dict(gossip.sent)
         self.disagreement_ = gossip.disagreement
         self.tied_ = result.tied
-        self.converged_ = None if spec.fit.private or spec.fit.published else result.has_converged
+        self.converged_ = None if spec.fit.private else result.has_converged
         verdict = gossip.verdict(result, names=self._names())
         self._set_fitted_attributes(
             result,
@@ -529,13 +519,9 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             return
         self.segments_: dict[str, Array] = {}
         for name in self.peers_:
-            task = gossip.studies[name].directions
-            if isinstance(task, PublishedSegments):
-                self.segments_[name] = task.segments
-            else:
-                # A direction without variance has segments of zero, not of NaN.
-                lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
-                self.segments_[name] = self._along(rows[name], self.model_.project) / lengths
+            # A direction without variance has segments of zero, not of NaN.
+            lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
+            self.segments_[name] = self._along(rows[name], self.model_.project) / lengths
 
     def _along(self, rows: Rows, scores: Callable[[Any], Array]) -> Array:
         """The `scores`, (n, k), of rows, block by block."""
@@ -568,7 +554,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public
         sizes = info.sizes() if public else None
-        require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
+        require_enough(sizes, dim, rank, private=private)
         people = sum(sizes.values()) if sizes is not None else None
         fit = Terms(
             rank=rank,
@@ -578,10 +564,9 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             plan=peers_plan(self, dim, rank, budget, people=people, peers=len(names)),
             private=private,
             # Where incomplete rows are dropped, a public number of rows is not that of those that count.
-            people=people if (private or noise == "published") and self.missing != "drop" else None,
+            people=people if private and self.missing != "drop" else None,
             settings=asked_settings(self),
             sizes=sizes,
-            published=noise == "published",
             grouped=info.grouped,
             person=self.person if info.grouped else None,
         )
@@ -623,16 +608,6 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
     if ended := [name for name in counted if name in gossip.stopped]:
         text = f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round."
         yield text, UserWarning
-    if fit.published:
-        guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(result.people)))[0]
-        if result.subspace.values[0] ** 2 < _FAR_BELOW * guess * result.domain.radius**2:
-            text = (
-                "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
-                "row_bound that rows come near to."
-            )
-            yield text, UserWarning
-        if pca.epsilon is not None:
-            yield f"epsilon={pca.epsilon!r} has no effect with noise='published', which has no guarantee.", UserWarning
     if result.tied:
         text = (
             f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "

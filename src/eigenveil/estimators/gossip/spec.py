@@ -3,10 +3,8 @@
 Each parameter is checked by itself before. The rules here need several of them, or the number of peers.
 """
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -25,10 +23,8 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods import METHODS, MethodPlan, TaskContext
 from eigenveil.methods.base import Components
-from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.plan.choose import plan_sites
-from eigenveil.plan.spectrum import guessed_eigenvalues
 from eigenveil.protocols.gossip.terms import Consensus, graph_of_weights, require_weights
 from eigenveil.protocols.messages import LONGEST_NAME
 
@@ -45,7 +41,7 @@ __all__ = [
 ]
 
 
-NoiseKind = Literal["none", "independent", "pairwise", "published"]
+NoiseKind = Literal["none", "independent", "pairwise"]
 
 
 @final
@@ -72,44 +68,18 @@ class GossipSpec:
 def directions_of(spec: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
     """Makes one peer's task for the directions, from a domain. `hidden` is the source of what the peer keeps to itself."""
     fit = spec.fit
-    if fit.published:
-        return published_segments(fit.plan, dim=fit.bounds.dim, rank=fit.known_rank, hidden=hidden)
     context = TaskContext(neighbours=fit.neighbours, rank=fit.rank, private=fit.private, hidden=hidden)
     return fit.method.build_task(fit.plan, begin, context)
 
 
-def published_segments(plan: MethodPlan, *, dim: int, rank: int, hidden: Noise) -> partial[PublishedSegments]:
-    """The same as D-DP-PM's Alg. 1 prints it, with Corollary 1 by guessed eigenvalues, as the real ones are private.
-
-    alpha = 1 / sqrt(mu1 mu2) lies in the middle of the corollary's interval, (1 / mu1, 1 / mu2). Its schedule is in units of a
-    score: deviation * (mu2 / mu1)^t. A score is about as large as the deviation, and noise of size one would drown it.
-    """
-    first, deviation = float(guessed_eigenvalues(dim=dim, people=plan.people)[0]), 1.0 / math.sqrt(plan.people)
-    return partial(
-        PublishedSegments.in_ball,
-        rank=rank,
-        rounds=plan.rounds,
-        # The second guess is half of the first.
-        alpha=1.0 / math.sqrt(first * (first / 2)),
-        sigma_q=deviation,
-        sigma_p=tuple(deviation * 0.5**step for step in range(1, plan.rounds + 1)),
-        noise=hidden,
-    )
-
-
 # For peers that continue from different sums, and so cannot agree on when to stop.
 _FIXED_ROUNDS: Final = 30
-# After these rounds D-DP-PM's Figure 3 is flat on most data.
-_PUBLISHED_ROUNDS: Final = 5
 # A guess at the people of one peer if none is given. Only hidden starts use it, and little depends on it.
 _PEOPLE_OF_A_PEER: Final = 1000
 
 
 def noise_of(params: GossipParams, budget: Budget | None) -> NoiseKind:
     """The noise on what leaves a peer. Refuses parameters that mean nothing beside it."""
-    if params.noise == "published":
-        _require_as_published(params)
-        return "published"
     if budget is None:
         require_param(
             params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed"
@@ -121,18 +91,6 @@ def noise_of(params: GossipParams, budget: Budget | None) -> NoiseKind:
         "{noise=None} adds no noise, and {epsilon} was given. Use {noise=pairwise} or {noise=independent}, or {epsilon=None}",
     )
     return "pairwise" if params.noise == "pairwise" else "independent"
-
-
-def _require_as_published(params: GossipParams) -> None:
-    needs = []
-    if not METHODS[params.method].finds_one_by_one:
-        needs.append("{method=segments}, as it is D-DP-PM's Alg. 1 (got {method=})")
-    if isinstance(params.center, str):
-        needs.append("{center=None} or public numbers, as it has no private mean")
-    if not isinstance(params.row_bound, float):
-        needs.append("a {row_bound}, the unit of its scaling (eigenveil.find_bounds or `eigenveil bounds` finds one)")
-    require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=params.method)
-    require_param(params.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")
 
 
 def quorum_of(params: Any, peers: int) -> int:
@@ -194,22 +152,17 @@ def peers_plan(
             rounds = _FIXED_ROUNDS
     guess = params.people if params.people is not None else people
     guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
-    published = params.noise == "published"
-    plan = plan_sites(
+    return plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
         method=leaf.name,
         neighbours=Neighbours(params.neighbours),
-        # From the paper and never from the rows: a number of rounds tuned on private data would be a release of its own.
-        rounds=_PUBLISHED_ROUNDS if published and rounds is None else rounds,
+        rounds=rounds,
         tolerance=tolerance,
         oversample=params.oversample,
         guessed_people=max(2, int(guess)),
     )
-    if not published:
-        return plan
-    return replace(plan, reason=f"{plan.rounds} rounds for each component, as published, scaled by guesses")
 
 
 KINDS: Final = ("ring", "path", "grid", "star", "complete", "random-regular:DEGREE")

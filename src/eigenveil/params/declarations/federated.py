@@ -226,7 +226,6 @@ class HubMethod:
 class Rounds(Stopping):
     """What happens in a round."""
 
-    # Not only="method=fedpower": with calibration="paper" auto becomes fedpower, so the plan checks this.
     local_steps: Any = param(
         "For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the "
         "last is repeated. Or a decay from a number (FedPower (3.15)). With {epsilon} each step is charged, and sites "
@@ -284,13 +283,6 @@ class FederatedParams(
         details="With {column_bounds} nothing is searched for. A site that gives a `Symmetric` needs a number and vouches for "
         "it, because a person in a matrix cannot be clipped.",
     )
-    calibration: Literal["exact", "paper"] = param(
-        "exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.",
-        default="exact",
-        metavar="WHICH",
-        # No study offers noise whose guarantee is not established.
-        surfaces=OFFLINE,
-    )
 
 
 # A graph from a study file is walked many times before anybody agrees to it.
@@ -334,11 +326,10 @@ class Peers:
         metavar="NUMBER",
         none_means="until the error is negligible",
     )
-    noise: Literal["pairwise", "independent", "published"] | None = param(
+    noise: Literal["pairwise", "independent"] | None = param(
         "The noise, if there is a budget. With pairwise, it cancels between pairs of peers, which protects against "
         "{colluders} of them. The sum then has little more noise than with one curator. With independent, every peer "
-        "adds all of it, which protects against all others, at sqrt(M) times the noise. With published, it is "
-        "D-DP-PM's own, for {epsilon=None}, because it has no guarantee.",
+        "adds all of it, which protects against all others, at sqrt(M) times the noise.",
         details="None: no noise, for {epsilon=None}.",
         # Nearly the noise of one curator, for one more assumption: that no more than `colluders` peers collude.
         default="pairwise",

@@ -135,7 +135,6 @@ TRUST_LIMIT: Final = Limit(
     # By default a site does not rely on noise of the hub, and takes part in no study without noise.
     default=("masked", "site", "pairwise", "independent"),
     also=("none",),
-    but=("published",),
 )
 
 METHOD_LIMIT: Final = Limit(

@@ -278,7 +278,6 @@ class SimulateParams(
         applies_when=None,
         omit_if_default=False,
     )
-    calibration: Literal["exact", "paper"] = redeclare(FederatedParams, "calibration")
     random_state: Any = redeclare(
         Protection,
         "random_state",

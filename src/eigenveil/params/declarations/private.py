@@ -8,7 +8,6 @@ from eigenveil.params.declarations.groups import (
     BOUNDS,
     EPSILON,
     EPSILON_HELP,
-    OFFLINE,
     Bounds,
     BudgetParams,
     ClipLevel,
@@ -86,13 +85,6 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
         default=None,
         check=Integer(min=1, max=200),
         none_means="planned",
-    )
-    calibration: Literal["exact", "paper"] = param(
-        "exact: noise by exact accounting. paper: as published, which is more than needed.",
-        details="The papers are FPCA (17) and PPM Alg. 1, for comparison.",
-        default="exact",
-        metavar="WHICH",
-        surfaces=OFFLINE,
     )
 
 

@@ -215,7 +215,6 @@ class PeerStudy(StudyTerms, GossipParams):
         help="power, which is auto: products with a block of directions. krylov: the same with all products kept. "
         "covariance: one covariance.",
     )
-    # Without "published", which has no guarantee.
     noise: Literal["pairwise", "independent"] | None = redeclare(
         GossipParams,
         "noise",

@@ -6,7 +6,6 @@ signs it, so review the sentences as prose: one idea a sentence, the field's ter
 import the rest of `privacy`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -45,7 +44,6 @@ __all__ = [
     "OneHolder",
     "PeersAlone",
     "Person",
-    "PublishedNoise",
     "SeenBy",
     "SlotBySlot",
     "SlottedRows",
@@ -54,7 +52,6 @@ __all__ = [
     "User",
     "UserHistories",
     "items_released",
-    "unproven",
     "weak_words",
 ]
 
@@ -92,15 +89,6 @@ NO_PRIVACY: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class PublishedNoise:
-    """Noise as a paper, the `source`, prints it: `overshoot` times what the guarantee needs."""
-
-    source: str
-    overshoot: float
-
-
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuaranteeFacts:
     """What is true of a private release. `guarantee` puts it into words. `reproducible` noise came from a known seed.
@@ -124,7 +112,6 @@ class GuaranteeFacts:
     released: tuple[str, ...]
     charges: tuple[Charge, ...]
     reproducible: bool
-    published: PublishedNoise | None = None
     people: float | None = None
 
     def guarantee(self) -> Guarantee:
@@ -143,7 +130,7 @@ class GuaranteeFacts:
                 # Last, because it is about everything above.
                 self.seen_by.alone(self.protects),
             ),
-            calibration=self.seen_by.calibration() if self.published is None else self._as_published(self.published),
+            calibration=self.seen_by.calibration(),
             caveats=(
                 # First among the notes: it takes the whole guarantee away.
                 *((SEEDED,) if self.reproducible else ()),
@@ -157,12 +144,6 @@ class GuaranteeFacts:
             protects=self.protects.protected(self.neighbours),
             reproducible=self.reproducible,
             clipping=self.rows.clipping(),
-        )
-
-    def _as_published(self, noise: PublishedNoise) -> str:
-        return (
-            f"as published in {noise.source}, {noise.overshoot:.3g} times what the guarantee needs. The guarantee rests on exact "
-            "accounting of the noise that was added, not on the paper's proof"
         )
 
 
@@ -202,14 +183,3 @@ def items_released(*, degrees: bool, n_kept: int | None, parts: bool) -> tuple[s
         *((f"which {n_kept} items were kept",) if n_kept is not None else ()),
         *(("every number that leaves a site",) if parts else ()),
     )
-
-
-def unproven(source: str, budgets: Sequence[tuple[str, Budget]], because: Sequence[str]) -> str:
-    """Why noise as `source` prints it has no guarantee. `budgets` are the paper's, each with who adds the noise.
-
-    >>> unproven("a paper", [("the hub", Budget(1.0, 1e-5))], ["it is for an entry"])
-    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established. It is for an entry"
-    """
-    places = [f"from {who} at the paper's ({plain(budget.epsilon)}, {plain(budget.delta)})" for who, budget in budgets]
-    what = f"{source}, {' and '.join(places)}. That guarantee is not" if places else f"{source}. No guarantee is"
-    return ". ".join((f"noise as published in {what} established", *(why[0].upper() + why[1:] for why in because)))

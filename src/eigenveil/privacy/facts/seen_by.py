@@ -134,7 +134,10 @@ class HubAndSites(SeenBy):
         elif self.at_hub is not None:
             yield f"nobody but {readers} what sites send. Against other readers, only the guarantee against the hub holds"
         if self.drawn:
-            yield "which sites are drawn for a round is public. The guarantee does not rely on the draw"
+            yield (
+                "which sites are drawn for a round is public. The guarantee does not rely on the draw: the noise is by exact "
+                "accounting, and neither that of FedPower's Alg. 2 nor that of its Alg. 3"
+            )
 
     def calibration(self) -> str:
         return _IN_ROUNDS

@@ -334,7 +334,6 @@ class Extent:
         shares: tuple[float, ...],
         rounds: int,
         size: int,
-        at_most: float = 1.0,
         searched: int = 0,
         observed: int = 0,
     ) -> Self:
@@ -343,7 +342,7 @@ class Extent:
         A step of the search for a bound releases `searched` numbers, and `observed` counts go along with a sum.
         """
         # The components get least when the search takes all its steps, and an extent must hold in every case.
-        main = min(split.main(len(split.mean)), at_most)
+        main = split.main(len(split.mean))
         each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
         # A step of the search releases d sums, a count and the counts of entries in one vector.
         return cls(len(split.mean) + rounds + 1, max(size, dim + 1 + observed, searched), min(each))

@@ -218,7 +218,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
     people: float | None  # Their number, where it is public.
     multiplier: float  # The noise on totals over their sensitivity, at a share of one.
     rank: int | None
-    at_most: float = 1.0  # The components take no more.
     needs_trace: bool = False
     begins_again: bool = False  # Start again without sites that have left, as where nothing is spent.
     sizes: Mapping[str, float] | None = None  # The number of people at each site, where it is public.
@@ -485,17 +484,12 @@ class Fit(FitTask[FitState, Any, FitResult]):
             shares=shares,
             rounds=rounds,
             size=size,
-            at_most=self.at_most,
             searched=counted_at_once(self.bounds.dim, find=self.bounds.finds_bound, units=self.bounds.finds_scale),
             observed=0 if self.bounds.gaps is None else self.bounds.gaps.entries,
         )
 
     def with_noise(self, multiplier: float) -> "Fit":
         return replace(self, multiplier=multiplier)
-
-    def components_share(self, steps: int) -> float:
-        """What the components may spend of the budget, when the mean was found in this many steps."""
-        return min(self.split.main(steps), self.at_most)
 
     def _after_components(self, state: FitState, result: Subspace | Array) -> FitState:
         # Kept from here on, because a site may leave between the components and the totals.
@@ -562,7 +556,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
         if self.multiplier == 0:
             # Rows may have no bound then, and the product of both would be no number.
             return 0.0
-        share = self.components_share(where.steps)
+        share = self.split.main(where.steps)
         return self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
 
     @property
@@ -589,7 +583,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return 1.0
         if question.stage == "totals":
             return self.split.extra
-        return self.components_share(Center.read(question.arrays, self.bounds)[0].steps)
+        return self.split.main(Center.read(question.arrays, self.bounds)[0].steps)
 
     def _unwrap_question(self, question: Question) -> tuple[AnyTask, Question]:
         if question.stage == self._first:
