@@ -33,7 +33,7 @@ __all__ = [
     "bounded_column_tails",
     "bounded_tails",
     "counted",
-    "nobody",
+    "no_counts",
     "root_columns",
     "tails_sensitivity",
 ]
@@ -147,7 +147,7 @@ class TailsWork(RowSum[Total]):
     cells: Bins
 
     def of(self, rows: Rows) -> Total:
-        counts = nobody(self.cells.count)
+        counts = no_counts(self.cells.count)
         for block in rows.blocks(block_size(rows)):
             self.count(counts, _norms(block, self.domain), _weights(block, self.domain))
         return counts
@@ -167,7 +167,7 @@ class ColumnTailsWork(RowSum[Total]):
 
     def of(self, rows: Rows) -> Total:
         domain, dim, count = self.domain, self.domain.dim, self.cells.count
-        counts = nobody(dim * count)
+        counts = no_counts(dim * count)
         # No overflow warning: it would reveal something about one person.
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
@@ -187,8 +187,8 @@ class ColumnTailsWork(RowSum[Total]):
         return counts
 
 
-def nobody(cells: int) -> Total:
-    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+def no_counts(cells: int) -> Total:
+    """Empty counts, (cells,), in whole numbers of `COUNT_UNIT`."""
     return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
 
 
@@ -277,26 +277,22 @@ def _norms(block: Block, domain: Domain) -> Array:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if block.sparse:
-            return _sparse_norms(block, domain)
+            matrix, center = block.values, domain.shifted_center
+            values = domain.stored(block)
+            if center is None:
+                return np.sqrt(row_sums(np.square(values), matrix.indptr))
+            centers = center[matrix.indices]
+            squares = row_sums(np.square(values - centers), matrix.indptr)
+            # The center's squares in the columns that are not stored.
+            rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(centers), matrix.indptr)
+            # Rounding can make the rest slightly negative where the whole center lies in stored columns.
+            return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
         norms, size = np.empty(len(block)), cached_rows(domain.dim)
         scratch = np.empty((min(len(block), size), domain.dim))
         for start in range(0, len(block), size):
             # Each row is summed by itself, so its norm does not depend on other rows.
             np.sqrt(domain.measured(block.piece(start, size), scratch)[1], out=norms[start : start + size])
         return norms
-
-
-def _sparse_norms(block: Block, domain: Domain) -> Array:
-    matrix, center = block.values, domain.shifted_center
-    values = domain.stored(block)
-    if center is None:
-        return np.sqrt(row_sums(np.square(values), matrix.indptr))
-    centers = center[matrix.indices]
-    squares = row_sums(np.square(values - centers), matrix.indptr)
-    # The center's squares in the columns that are not stored.
-    rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(centers), matrix.indptr)
-    # Rounding can make the rest slightly negative where the whole center lies in stored columns.
-    return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
 
 def _sparse_counts(block: Block, domain: Domain, cells: Bins) -> Integers:

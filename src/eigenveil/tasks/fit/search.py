@@ -171,7 +171,8 @@ class Search(SumTask[Center, Center]):
     def sensitivity(self, question: Question) -> float:
         if not self.counts(question.step):
             return self.totals(question).sensitivity(Question())
-        return tails_sensitivity(self.cells.count, self.neighbours, columns=self._tables)
+        columns = self.bounds.dim if self.counts_columns else 1
+        return tails_sensitivity(self.cells.count, self.neighbours, columns=columns)
 
     def shape(self, question: Question) -> tuple[int, ...]:
         if not self.counts(question.step):
@@ -222,10 +223,6 @@ class Search(SumTask[Center, Center]):
     def noise(self, sensitivity: float, step: int) -> float:
         """The noise on a number of this sensitivity, for the share of a step."""
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
-
-    @property
-    def _tables(self) -> int:
-        return self.bounds.dim if self.counts_columns else 1
 
     def _counts_people(self, step: int) -> bool:
         return self.people is None and step == self.split.counted_at

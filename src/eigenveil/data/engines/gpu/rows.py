@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar, final
 
 import numpy as np
 
-from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, nobody
+from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, no_counts
 from eigenveil.core.domain import SCORE, SCORE_BITS, Domain, unit_of
 from eigenveil.core.rows import Block, Progress, RowSum, require_real
 from eigenveil.core.whole import (
@@ -159,7 +159,7 @@ def _trace(rows: "DeviceRows", work: TraceWork, mover: Mover) -> int:
 
 
 def _tails(rows: "DeviceRows", work: TailsWork, mover: Mover) -> Total:
-    total = nobody(work.cells.count)
+    total = no_counts(work.cells.count)
     for block in rows.device_blocks():
         work.count(total, np.sqrt(on_host(mover.measured(block.values)[1])), block.weights)
     return total
@@ -167,7 +167,7 @@ def _tails(rows: "DeviceRows", work: TailsWork, mover: Mover) -> Total:
 
 def _column_tails(rows: "DeviceRows", work: ColumnTailsWork, mover: Mover) -> Total:
     xp, dim, count = rows.xp, work.domain.dim, work.cells.count
-    total, edges = nobody(dim * count), mover.put(work.cells.edges)
+    total, edges = no_counts(dim * count), mover.put(work.cells.edges)
     first = count * xp.arange(dim, dtype=xp.int64, device=rows.device)
     for block in rows.device_blocks():
         index = xp.searchsorted(edges, mover.measured(block.values)[0]) + first
