@@ -5,6 +5,7 @@ accident is worse.
 """
 
 import getpass
+import importlib.util
 import json
 import os
 import shlex
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
@@ -364,6 +364,7 @@ def _faults(
 
     If the file is at fault and not its columns, the error about that, as a template; and what to say of marks in numbers.
     """
+    from eigenveil.data.number_texts import NumberFormat
     from eigenveil.errors import ColumnsError
 
     try:
@@ -380,7 +381,9 @@ def _faults(
                 next(iter(table.batches(layout.plain, (), 100)), None)
             except ColumnsError as error:
                 # Numbers may have a decimal comma, and then it is not the columns that are wrong.
-                comma = marks if (marks := str(getattr(table, "marks", ""))).removeprefix(". ") in error.advice else ""
+                header = getattr(table, "header", None)
+                marks = "" if header is None else NumberFormat.of(header.how).advice
+                comma = marks if marks.removeprefix(". ") in error.advice else ""
     except ValueError as error:
         return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error)), ""
     return (*bad, *faults.others), (*faults.infinite, *(() if gaps else faults.missing)), "", comma
@@ -534,7 +537,7 @@ def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
     require_output(path, endings=PICTURES, force=force, inputs=inputs, option="--plot")
     if path.suffix.lower() == ".png":
         # Looked up and not imported: matplotlib is slow to load, and the command may still be refused.
-        is_installed = find_spec("matplotlib") is not None
+        is_installed = importlib.util.find_spec("matplotlib") is not None
         require(is_installed, f"{path}: a PNG needs matplotlib: pip install 'eigenveil[plot]'. Or name an .svg file")
 
 
