@@ -58,7 +58,7 @@ def test_every_field_of_the_terms_of_peers_moves_their_digest() -> None:
         "deadline",
         "retries",
         "digest",
-        "_known",
+        "_among_cache",
         "graph._near",
         "noise_graph._near",
         "noise_graph.names",

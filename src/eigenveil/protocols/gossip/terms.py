@@ -259,9 +259,13 @@ class GossipTerms:
         # own.
         has_identities = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
         require(has_identities, "pairwise noise needs the public identity of every peer in the roster")
+        object.__setattr__(self, "digest", self._digest())
+
+    def _digest(self) -> bytes:
+        """Of all that peers agree on. A law moves each field, also to values that no check would let by."""
         # The kind says how parts are packed, which keys pairs have and how noise is drawn: a peer that does it another way must
         # not share a digest.
-        digest = digest_of(
+        return digest_of(
             "gossip in whole steps, keys on P-256",
             peers=self.graph.names,
             edges=self.graph.edges,
@@ -275,8 +279,7 @@ class GossipTerms:
             restarts=self.restarts,
             study=self.study,
             roster=self.roster,
-        )
-        object.__setattr__(self, "digest", digest[:16])
+        )[:16]
 
     def among(self, gone: Iterable[str]) -> "Among":
         """The terms among the peers left when these have `gone`; a `ValueError` where no terms are possible."""
