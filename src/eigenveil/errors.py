@@ -4,42 +4,12 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 nobody publishes unprotected results by accident.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from string import Formatter
 from typing import Any, Final
-
-__all__ = [
-    "BudgetExceeded",
-    "ClockJumped",
-    "ColumnsError",
-    "EigenveilError",
-    "EngineLost",
-    "HopelessBudget",
-    "ModelFileError",
-    "OtherStudy",
-    "ParameterError",
-    "ParameterWarning",
-    "PeerError",
-    "PeersLost",
-    "ProtocolError",
-    "QuorumLost",
-    "SourceChanged",
-    "StateFileError",
-    "TooFewPeople",
-    "UnitMismatch",
-    "WeakGuaranteeWarning",
-    "Words",
-    "at_place",
-    "in_python",
-    "is_visible",
-    "join_names",
-    "plain",
-    "require",
-    "require_param",
-    "shown",
-    "verbatim",
-]
 
 # How a surface (Python, a command line, a study file) writes a parameter, from its name and its value. `...` means no value.
 Words = Callable[[str, Any], str]
@@ -47,21 +17,10 @@ Words = Callable[[str, Any], str]
 # Values in messages may come from a file that somebody else wrote, so they are shown only in part.
 _LONGEST_SHOWN: Final = 60
 _LARGEST_SHOWN: Final = 10**15
-# Characters that count as printable and show nothing, as ranges: fillers, selectors of variants, and joiners of marks.
-_INVISIBLE: Final = (
-    (0x034F, 0x034F),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x2800, 0x2800),
-    (0x2D7F, 0x2D7F),
-    (0x3164, 0x3164),
-    (0xFE00, 0xFE0F),
-    (0xFFA0, 0xFFA0),
-    (0x1107F, 0x1107F),
-    (0x16FE4, 0x16FE4),
-    (0x1D159, 0x1D159),
-    (0xE0100, 0xE01EF),
+# Characters that count as printable and show nothing: fillers, selectors of variants, and joiners of marks.
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\U0001107f\U00016fe4\U0001d159"
+    "\U000e0100-\U000e01ef]"
 )
 # After these categories a joiner belongs to the spelling: pictures and their modifiers, marks, and scripts without case.
 _JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Lo"))
@@ -118,7 +77,7 @@ class QuorumLost(ProtocolError):
     """Too few sites answered in time. `missing` names the others. What was gathered before is kept, and the fit can resume."""
 
     def __init__(self, missing: tuple[str, ...], *, round_: int, stage: str, answered: int, quorum: int) -> None:
-        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        shown = join_names(missing, max_count=10)
         # Without the advice to resume: a recommender cannot be resumed, and says something else.
         self.happened = f"no answer from {shown} in round {round_} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
@@ -147,8 +106,7 @@ class PeersLost(ProtocolError):
 
     def said(self, wording: Words) -> str:
         """The message, with its parameters in these words."""
-        missing = self.missing
-        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        shown = join_names(self.missing, max_count=10)
         return f"without {shown}, round {self.round + 1} cannot restart: {self.reason(wording)}"
 
     def reason(self, wording: Words) -> str:
@@ -178,7 +136,7 @@ class _Templated(Exception):
 
     def __reduce__(self) -> Any:
         # joblib sends exceptions between processes. Python would rebuild them from their text, without the template.
-        return _rebuilt, (type(self), self.message, self.values)
+        return partial(type(self), self.message, **self.values), ()
 
 
 class ParameterError(_Templated, ValueError):
@@ -231,7 +189,7 @@ class ColumnsError(ParameterError):
         return ColumnsError(f"{path}: {self.happened}", self.columns, advice=self.advice, drop=self.drop)
 
     def __reduce__(self) -> Any:
-        return _columns_error, (self.happened, self.columns, self.advice, self.drop)
+        return partial(ColumnsError, advice=self.advice, drop=self.drop), (self.happened, self.columns)
 
 
 class ParameterWarning(_Templated, UserWarning):
@@ -330,7 +288,7 @@ def is_visible(text: str) -> bool:
         else:
             marks, base = 0, letter
     # Controls, characters that turn the direction of text, joiners and tags are not printable.
-    return text.isprintable() and not any(low <= ord(letter) <= high for letter in text for low, high in _INVISIBLE)
+    return text.isprintable() and _INVISIBLE.search(text) is None
 
 
 def shown(value: Any) -> str:
@@ -377,13 +335,3 @@ def _literal(word: str) -> Any:
     """The value of a word in a template: None, a truth value, a whole number, or the word itself."""
     constants = {"None": None, "True": True, "False": False}
     return constants[word] if word in constants else int(word) if word.isdecimal() else word
-
-
-def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) -> _Templated:
-    return kind(message, **values)
-
-
-def _columns_error(
-    happened: str, columns: tuple[str, ...], advice: str, drop: tuple[str, ...] | None = None
-) -> ColumnsError:
-    return ColumnsError(happened, columns, advice=advice, drop=drop)

@@ -6,7 +6,7 @@ import pytest
 
 from eigenveil.errors import plain
 from eigenveil.show.charts import (
-    Point,
+    EpsilonPoint,
     Span,
     bars_chart,
     budget_chart,
@@ -35,7 +35,7 @@ CHARTS = {
     "part": taking_part_chart([HOSTILE, "b"], [frozenset({HOSTILE, "b"}), frozenset({"b"})]),
     "budget": budget_chart(1e-5),
     "plan": plan_chart(
-        [Point(epsilon=1.0, captured=SPAN, sine=SPAN, nothing=0.1)],
+        [EpsilonPoint(epsilon=1.0, captured=SPAN, sine=SPAN, nothing=0.1)],
         target=1.0,
         title=HOSTILE,
         note=HOSTILE,
@@ -137,7 +137,7 @@ def test_joiners_stay_where_scripts_need_them_and_show_where_they_would_hide_a_d
 def test_no_curve_runs_through_the_mark_of_a_plan() -> None:
     one = Span(0.05, 0.0, 0.1)
     chart = plan_chart(
-        [Point(epsilon=at, captured=one, sine=one, nothing=0.2) for at in (0.1, 1.0, 10.0)], target=1.0, title=""
+        [EpsilonPoint(epsilon=at, captured=one, sine=one, nothing=0.2) for at in (0.1, 1.0, 10.0)], target=1.0, title=""
     )
     (mark,) = (one for one in chart.marks if one.text == "asked")
     assert mark.places[0][1] < min(y for one in chart.marks if one.shape in ("area", "dot") for _, y in one.places)

@@ -272,7 +272,7 @@ def test_what_protects_nobody_has_nothing_to_sign_and_says_so() -> None:
     for one in (seeded, exact):
         page = to_html(model_report(one))
         assert '<div class="sign">' not in page and "Epsilon on a scale" not in page
-        assert "released and public numbers only" not in page and "Nobody is protected" in page
+        assert "released and public numbers only" not in page and "No person is protected" in page
     assert '<div class="sign">' in to_html(model_report(model))
 
 

@@ -229,7 +229,8 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
 def _show(voice: StatusWriter, agent: "HubAgent", model: "Model") -> None:
     from rich.text import Text
 
-    from eigenveil.show.terminal import in_bytes, judged, rounds_table
+    from eigenveil.show.marks import in_bytes
+    from eigenveil.show.terminal import judged, rounds_table
 
     guarantee = model.guarantee
     voice.gap()

@@ -161,21 +161,22 @@ def plan(
     facts = _facts(source)
     with _watching() as watch:
         answer = _answer(facts, source, drawn, watch)
-    if plot is not None and answer.points:
+    if plot is not None and answer.curve is not None:
         from eigenveil.plan.facts import method_words
         from eigenveil.show.charts import plan_chart
 
-        about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
-        title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
-        write_picture(
-            plan_chart(answer.curve, target=facts.budget.epsilon, title=title, note=about, of=facts.denominator), plot
+        about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.curve.note}"
+        title = f"What an epsilon buys: {method_words(answer.curve.method)}"
+        chart = plan_chart(
+            answer.curve.points, target=facts.budget.epsilon, title=title, note=about, of=facts.denominator
         )
+        write_picture(chart, plot)
     from eigenveil.show.plan import plan_report, plan_values, plan_view
 
     def view() -> "View":
         yield from plan_view(answer)
         if plot is not None:
-            note = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
+            note = f"plot written to {plot}" if answer.curve else "no plot was written: no method is possible"
             yield Line(f"\n{note}")
 
     return Answer(view=view, values=lambda: plan_values(answer), report=lambda: plan_report(answer))

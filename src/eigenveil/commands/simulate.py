@@ -422,7 +422,7 @@ def _fail(error: QuorumLost | PeersLost, params: FederatedParams | GossipParams,
     """End with one line that names who was missing. A simulation cannot be resumed."""
     from rich.text import Text
 
-    from eigenveil.show.terminal import plain
+    from eigenveil.errors import plain
 
     if os.environ.get("EIGENVEIL_TRACEBACK"):
         raise error

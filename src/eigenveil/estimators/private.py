@@ -177,8 +177,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float, "private" or None, default 'private'
-        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
-        number that you know without looking at the data. With column_bounds nothing is searched for.
+        Norm that rows are clipped to, around the mean. private estimates it with about 10% of the budget. A number
+        must not come from the data. With column_bounds nothing is searched for.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -206,9 +206,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         counts of what is there. With drop the number of rows that are left is private. Infinite values are always
         refused.
     missing_groups : str, list of lists or None, default None
-        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
-        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
-        row lacks one column of a group, all of the group counts as missing in that row.
+        For missing='groups': columns that are missing together, such as the items of a questionnaire: names or
+        patterns with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their
+        own. If a row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
@@ -221,14 +221,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
         protected together. Without it each row counts as a separate person. The column is then left out; or give one
-        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        identifier per row. Every row must name a person: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
-        names. Its order is that of the components.
+        names. Components list the columns in this order.
     drop : list of str or None, default None
         Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None

@@ -32,38 +32,9 @@ from typing import (
 from eigenveil.errors import ParameterError, Words, in_python
 from eigenveil.params.values import Check, HasArray, InvalidValue, one_of, text_of
 
-__all__ = [
-    "Declared",
-    "Limit",
-    "OptOut",
-    "Param",
-    "as_call",
-    "as_options",
-    "declared",
-    "flag",
-    "help_of",
-    "in_options",
-    "in_study",
-    "keywords_in",
-    "merge_params",
-    "option_help",
-    "param",
-    "parameters",
-    "parameters_section",
-    "redeclare",
-    "refusal",
-    "registered",
-    "takes",
-    "toml_value",
-    "validate_params",
-]
-
 Value = TypeVar("Value")
-
 Kind = TypeVar("Kind")
-
 Act = TypeVar("Act", bound=Callable[..., Any])
-
 _EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
 
@@ -155,11 +126,12 @@ class Declared:
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types it may have, without None."""
+        # A registry is asked anew: it may have got another leaf.
         return self._kinds if self.param.among is None else _without_none(self.spelled)
 
     @cached_property
     def _kinds(self) -> tuple[Any, ...]:
-        # Every fit asks, and the typing module takes its time. A registry is asked anew: it may have got another leaf.
+        # Every fit asks, and the typing module takes its time.
         return _without_none(self.type)
 
     @property
@@ -202,22 +174,35 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 @overload
-def param(text: str, *, default: Value, kw_only: bool = True, **facts: Any) -> Value: ...
+def param(text: str, *, default: Value, kw_only: bool = True, like: Mapping[str, Any] = ..., **facts: Any) -> Value: ...
 
 
 @overload
-def param(text: str, *, default_factory: Callable[[], Value], kw_only: bool = True, **facts: Any) -> Value: ...
+def param(
+    text: str,
+    *,
+    default_factory: Callable[[], Value],
+    kw_only: bool = True,
+    like: Mapping[str, Any] = ...,
+    **facts: Any,
+) -> Value: ...
 
 
 @overload
-def param(text: str, *, kw_only: bool = True, **facts: Any) -> Any: ...
+def param(text: str, *, kw_only: bool = True, like: Mapping[str, Any] = ..., **facts: Any) -> Any: ...
 
 
 def param(
-    text: str, *, default: Any = MISSING, default_factory: Any = MISSING, kw_only: bool = True, **facts: Any
+    text: str,
+    *,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
+    kw_only: bool = True,
+    like: Mapping[str, Any] = MappingProxyType({}),
+    **facts: Any,
 ) -> Any:
-    """A field of a class of parameters: its help, and the other fields of `Param` as `facts`."""
-    metadata = {"param": Param(help=text, **facts)}
+    """A field of a class of parameters: its help, and other fields of `Param` as `facts`, over those of others `like` it."""
+    metadata = {"param": Param(help=text, **{**like, **facts})}
     return field(default=default, default_factory=default_factory, kw_only=kw_only, metadata=metadata)
 
 
@@ -275,13 +260,26 @@ def parameters(
             if not isinstance(attr, dataclasses.Field) or "param" not in attr.metadata:
                 raise TypeError(f"{cls.__name__}.{name} is not a param(...). Annotate other attributes elsewhere")
             own: Param = attr.metadata["param"]
-            filled = replace(own, panel=panel if own.panel is None else own.panel, section=own.section or section)
+            filled = replace(
+                own,
+                panel=panel if own.panel is None else own.panel,
+                section=own.section or section,
+                metavar=own.metavar or _metavar(kind, own),
+            )
             attr.metadata = MappingProxyType({"param": filled, "type": kind})
         if frozen:
             cls.__post_init__ = _checked_at_once  # type: ignore[attr-defined]
         return dataclass(eq=frozen, repr=frozen, frozen=frozen, kw_only=True, match_args=False)(cls)
 
     return made
+
+
+def _metavar(kind: Any, own: Param) -> str | None:
+    """How --help writes the value of a parameter that does not say."""
+    kinds = _without_none(kind)
+    if own.among is not None or any(get_origin(option) is Literal for option in kinds):
+        return "WHICH"
+    return "NUMBER" if set(kinds) <= {int, float} else None
 
 
 def declared(cls: type) -> dict[str, Declared]:
@@ -297,15 +295,14 @@ def _declared(cls: type) -> dict[str, Declared]:
     own.sort(key=lambda attr: bool(attr.kw_only))
     return {
         attr.name: Declared(
-            name=attr.name, type=attr.metadata["type"], default=_default(attr), param=attr.metadata["param"]
+            name=attr.name,
+            type=attr.metadata["type"],
+            default=attr.default if attr.default_factory is MISSING else attr.default_factory(),
+            param=attr.metadata["param"],
         )
         for attr in own
         if attr.init
     }
-
-
-def _default(attr: dataclasses.Field[Any]) -> Any:
-    return attr.default if attr.default_factory is MISSING else attr.default_factory()
 
 
 def validate_params(
@@ -500,16 +497,12 @@ def as_call(params: Any, name: str, *, always: Sequence[str] = (), unknown: Sequ
     >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["method"], unknown=["row_bound"])
     "PrivatePCA(5, epsilon=1.0, row_bound=..., method='auto')"
     """
-    first = {own for own in declared(type(params)) if not _keyword(type(params), own)}
+    first = {own for own in declared(type(params)) if not type(params).__dataclass_fields__[own].kw_only}
     arguments = [
         (entry.name, "..." if value is ... else repr(value))
         for entry, value in _given(params, "python", always, unknown)
     ]
     return f"{name}({', '.join(text if own in first else f'{own}={text}' for own, text in arguments)})"
-
-
-def _keyword(cls: type, name: str) -> bool:
-    return bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
 
 
 def _given(params: Any, surface: str, always: Sequence[str], unknown: Sequence[str]) -> Iterator[tuple[Declared, Any]]:

@@ -23,8 +23,6 @@ from eigenveil.params.declare import Declared, declared, flag, help_of, in_optio
 from eigenveil.params.tables import keys_table
 from eigenveil.params.values import text_of
 
-__all__ = ["DOCUMENTED", "current", "main", "options_table", "pages", "parameters_table"]
-
 DOCUMENTED: Final = (
     "eigenveil.estimators.private:PrivatePCA",
     "eigenveil.estimators.federated.pca:FederatedPCA",
@@ -39,17 +37,13 @@ DOCUMENTED: Final = (
 )
 # Up to the next heading. A section at the end of a docstring does not match, and `current` refuses it.
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
-
 # A constructor, and the keywords of a function after its first argument.
 _CONSTRUCTOR: Final = re.compile(
     r"    def __init__\(\n        self,\n.*?\n    \) -> None:\n(?:        self\.\w+ = \w+\n)*", re.DOTALL
 )
 _KEYWORDS: Final = re.compile(r"(\ndef \w+\(\n    [^\n]*,\n).*?(\) -> )", re.DOTALL)
-
 _OPTIONS: Final = re.compile(r"(<!-- options (\w+\.\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
-
 _PARAMETERS: Final = re.compile(r"(<!-- parameters (\w+) -->\n).*?(?=<!-- end of parameters -->)", re.DOTALL)
-
 # Only a checkout has pages. An installed package has none.
 _PAGES: Final = Path(__file__).parents[3] / "docs"
 _KEYS: Final = (

@@ -18,25 +18,7 @@ from eigenveil.errors import ParameterError, require, shown
 from eigenveil.params import declare as words
 from eigenveil.params.declare import Declared, declared, help_of, in_study, toml_value, validate_params
 
-__all__ = [
-    "LARGEST",
-    "KeyLine",
-    "keys_of",
-    "keys_table",
-    "lines_of",
-    "load_toml",
-    "missing",
-    "refuse_unknown",
-    "settled",
-    "shown_in_file",
-    "table_in",
-    "tables_of",
-    "toml_value",
-    "values_in",
-]
-
 Kind = TypeVar("Kind")
-
 _LONGEST_NAME: Final = 60
 
 
@@ -242,15 +224,11 @@ def shown_in_file(value: Any) -> str:
 
 
 LARGEST: Final = 4 << 20
-
 # The memory of Python's reader grows with the square of the names joined by dots. No key here has more than two.
 _DOTS: Final = 32
-
 # Possessive repeats never go back, so no hostile text can make the search slow.
 _PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-
 _CHAIN: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DOTS}}}", re.ASCII)
-
 # Lists longer than this are written with a line for each entry.
 _WIDE: Final = 100
 

@@ -9,51 +9,6 @@ from typing import Any, Final, Protocol, final
 
 from eigenveil.errors import ParameterError, is_visible
 
-__all__ = [
-    "LONGEST",
-    "SHORTEST",
-    "Check",
-    "HasArray",
-    "Integer",
-    "InvalidValue",
-    "Numbers",
-    "Vector",
-    "as_float",
-    "bound_from",
-    "bound_value",
-    "bounds_in_file",
-    "bytes_from",
-    "center_from",
-    "center_in_file",
-    "center_value",
-    "components_from",
-    "finite",
-    "finite_numbers",
-    "fraction",
-    "hex_digits",
-    "instance_of",
-    "length",
-    "line",
-    "listed",
-    "name_of_column",
-    "number_or_share",
-    "numbers_from",
-    "one_of",
-    "pair_from",
-    "pair_of",
-    "positive",
-    "real",
-    "scale_from",
-    "scale_in_file",
-    "scale_value",
-    "share_from",
-    "share_of_at_most",
-    "stream_center",
-    "text_of",
-    "truth",
-    "units_value",
-]
-
 Check = Callable[[Any], Any]
 
 
@@ -64,7 +19,6 @@ class HasArray(Protocol):
 
 
 Vector = Sequence[float] | HasArray
-
 Numbers = float | Vector
 
 
@@ -281,25 +235,28 @@ def instance_of(kind: type, description: str) -> Check:
 
 
 finite = real("a number", lambda _: True)
-
 positive = real("positive", lambda number: number > 0)
-
 # Fourth powers of a bound must neither overflow nor vanish: noise on products of rows grows with its square, and variances of
 # that noise with its fourth power.
 SHORTEST: Final = 1e-60
-
 LONGEST: Final = 1e60
-
 length = real("positive", lambda number: number > 0, minimum=SHORTEST, maximum=LONGEST)
 
 
-def bound_value(value: Any) -> Any:
-    """The word private, or a norm."""
-    if isinstance(value, str) and value == "private":
-        return value
-    if isinstance(value, str):
-        raise InvalidValue("a number, or say {row_bound=private}")
-    return length(value)
+def private_or(check: Check, expected: str) -> Check:
+    """The word private, or what `check` accepts. Any other word is not `expected`."""
+
+    def either(value: Any) -> Any:
+        if isinstance(value, str) and value != "private":
+            raise InvalidValue(expected)
+        return value if isinstance(value, str) else check(value)
+
+    return either
+
+
+def as_given(value: Any) -> Any:
+    """Anything. Numbers for columns are checked when the columns are known."""
+    return value
 
 
 def units_value(value: Any) -> Any:
@@ -309,43 +266,27 @@ def units_value(value: Any) -> Any:
     return value
 
 
-def scale_value(value: Any) -> Any:
-    """The word private, or numbers."""
-    if isinstance(value, str) and value != "private":
-        raise InvalidValue("a number or one per column, or say {scale=private}")
-    return value
-
-
-def scale_in_file(value: Any) -> Any:
-    """The word private, one number, or a list of one per column."""
-    return value if isinstance(value, str) and value == "private" else finite_numbers(value)
-
-
+bound_value = private_or(length, "a number, or say {row_bound=private}")
+scale_value = private_or(as_given, "a number or one per column, or say {scale=private}")
 fraction = real("in (0, 1)", lambda number: 0 < number < 1)
 
 
-def number_or_share(value: Any) -> int | float:
-    """How many, as a whole number, or which share, with a point."""
-    # 1 is one site, and 1.0 is all of them.
-    if _is_whole(value) and int(value) >= 1:
-        return int(value)
-    if not _is_whole(value) and 0 < as_float(value) <= 1:
-        return float(value)
-    raise InvalidValue("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")
-
-
-def share_of_at_most(maximum: int) -> Check:
-    """As `number_or_share`, with an upper limit."""
+def share_of_at_most(maximum: float) -> Callable[[Any], int | float]:
+    """How many, as a whole number of at most `maximum`, or which share, with a point."""
+    numbers = "a whole number from 1" + (f" to {maximum}" if math.isfinite(maximum) else "")
 
     def check(value: Any) -> int | float:
-        number = number_or_share(value)
-        if number > maximum:
-            raise InvalidValue(
-                f"a whole number from 1 to {maximum}, written without a point, or a share in (0, 1], such as 0.8"
-            )
-        return number
+        # 1 is one site, and 1.0 is all of them.
+        if _is_whole(value) and 1 <= int(value) <= maximum:
+            return int(value)
+        if not _is_whole(value) and 0 < as_float(value) <= 1:
+            return float(value)
+        raise InvalidValue(f"{numbers}, written without a point, or a share in (0, 1], such as 0.8")
 
     return check
+
+
+number_or_share: Final = share_of_at_most(math.inf)
 
 
 def finite_numbers(value: Any) -> Any:
@@ -353,13 +294,17 @@ def finite_numbers(value: Any) -> Any:
     return listed(finite, min_count=1)(value) if isinstance(value, list | tuple) else finite(value)
 
 
-def center_in_file(value: Any) -> Any:
-    """The word private, or a list of one number per column."""
-    if isinstance(value, str) and value == "private":
-        return value
+def numbers_in_list(value: Any) -> Any:
+    """A list of finite numbers, one per column."""
     if not isinstance(value, list | tuple):
         raise InvalidValue("a list of numbers, one per column, or say {center=private} or {center=None}")
     return finite_numbers(value)
+
+
+scale_in_file = private_or(finite_numbers, "a number or one per column, or say {scale=private}")
+center_in_file = private_or(
+    numbers_in_list, "a list of numbers, one per column, or say {center=private} or {center=None}"
+)
 
 
 def bounds_in_file(value: Any) -> Any:
@@ -408,43 +353,25 @@ def pair_from(text: str) -> tuple[float, float]:
     return _number(parts[0]), _number(parts[1])
 
 
-def center_from(text: str) -> Any:
-    """The word private, or numbers, one per column.
+def private_or_text(parse: Callable[[str], Any], expected: str) -> Callable[[str], Any]:
+    """A reader of the word private, or of a text that `parse` reads.
 
-    >>> center_from("private"), center_from("1,2"), center_from("1")
-    ('private', [1.0, 2.0], [1.0])
+    >>> bound_from("private"), bound_from("2.5"), scale_from("1,2"), center_from("1")
+    ('private', 2.5, [1.0, 2.0], [1.0])
     """
-    if text == "private":
-        return text
-    try:
-        # A list even of one number: a center has one number per column.
-        return [_number(part) for part in text.split(",")]
-    except InvalidValue:
-        raise InvalidValue("private, none, or numbers with commas between, one per column") from None
+
+    def read(text: str) -> Any:
+        try:
+            return text if text == "private" else parse(text)
+        except InvalidValue:
+            raise InvalidValue(expected) from None
+
+    return read
 
 
-def bound_from(text: str) -> Any:
-    """The word private, or a number.
-
-    >>> bound_from("private"), bound_from("2.5")
-    ('private', 2.5)
-    """
-    try:
-        return text if text == "private" else _number(text)
-    except InvalidValue:
-        raise InvalidValue("private, or a number") from None
-
-
-def scale_from(text: str) -> Any:
-    """The word private, or numbers.
-
-    >>> scale_from("private"), scale_from("1,2")
-    ('private', [1.0, 2.0])
-    """
-    try:
-        return text if text == "private" else numbers_from(text)
-    except InvalidValue:
-        raise InvalidValue("private, or numbers with commas between") from None
+def _list_from(text: str) -> list[float]:
+    # A list even of one number: a center has one number per column.
+    return [_number(part) for part in text.split(",")]
 
 
 def share_from(text: str) -> int | float:
@@ -503,3 +430,8 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise InvalidValue("a number, or numbers with commas between") from None
+
+
+bound_from = private_or_text(_number, "private, or a number")
+scale_from = private_or_text(numbers_from, "private, or numbers with commas between")
+center_from = private_or_text(_list_from, "private, none, or numbers with commas between, one per column")

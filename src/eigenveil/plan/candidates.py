@@ -5,7 +5,6 @@ what is rehearsed is what would run.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -22,11 +21,6 @@ from eigenveil.tasks.fit.units import ENTRIES, min_people_for_scale
 from eigenveil.trackers import published_as
 from eigenveil.trackers.sums import MEAN_SHARE
 
-__all__ = [
-    "Candidate",
-    "candidate_of",
-]
-
 # With pair noise, each peer's own noise is 0.1% above what the fewest honest peers need
 # (`eigenveil.privacy.Pairing`).
 _PAIRED: Final = 1.001
@@ -34,10 +28,10 @@ _SEES: Final[dict[Setting, str]] = {
     "curator": "against all who see the result; the curator has the rows",
     "stream": "against all who see what the stream releases; the device that follows it sees every row",
     "hub": "against all who see the result; the hub is trusted with sums over each site's rows",
-    "site": "against everybody outside a person's own site, including the hub",
+    "site": "against everyone outside a person's own site, including the hub",
     "masked": "against the hub, which sees noisy sums over sites only, even if {colluders} of the sites collude with it",
     "peers": "against any {colluders} of the peers together, and all who listen in",
-    "peers-independent": "against everybody outside a person's own peer",
+    "peers-independent": "against everyone outside a person's own peer",
 }
 
 
@@ -88,17 +82,14 @@ def candidate_of(facts: Facts, method: str) -> Candidate:
     """
     setting, name = parts_of(method)
     candidate = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
-    candidate = replace(candidate, noise=_noise(candidate, facts), min_people=_least(candidate, facts))
-    return replace(
-        candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours)
-    )
-
-
-def _guarantee(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
-    """Against whom each person is protected."""
+    noise = candidate.mean_louder / facts.budget.mu
+    needed = 0.0
+    if facts.seeks is not None:
+        needed = min_people_for_scale(facts.dim, noise) if facts.seeks == "units" else least_for_a_bound(noise)
+    candidate = replace(candidate, noise=_noise(candidate, facts), min_people=math.ceil(needed))
     against = _SEES[setting].format(colluders=facts.colluders)
-    budget = f"epsilon = {facts.budget.epsilon:g}, delta = {facts.budget.delta:g} ({neighbours.value})"
-    return f"each person, {against}: {budget}"
+    budget = f"epsilon = {facts.budget.epsilon:g}, delta = {facts.budget.delta:g} ({candidate.neighbours.value})"
+    return replace(candidate, refused=_refused(candidate, facts), guarantee=f"each person, {against}: {budget}")
 
 
 def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
@@ -149,26 +140,14 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
 def _searched(facts: Facts, split: Split) -> tuple[int, int]:
     """How many numbers a site sends in all steps of the search, and how many in one that counts norms or entries."""
     total = facts.dim + 1
-    match facts.seeks:
-        case "units":
-            counted = ENTRIES.count * facts.dim
-            return (len(split.mean) - 1) * counted + total, counted
-        case "bound":
-            # Norms and means take turns, and norms come first.
-            means = len(split.mean) // 2
-            return (len(split.mean) - means) * NORMS.count + means * total, NORMS.count
+    if facts.seeks == "units":
+        counted = ENTRIES.count * facts.dim
+        return (len(split.mean) - 1) * counted + total, counted
+    if facts.seeks == "bound":
+        # Norms and means take turns, and norms come first.
+        means = len(split.mean) // 2
+        return (len(split.mean) - means) * NORMS.count + means * total, NORMS.count
     return len(split.mean) * total, 0
-
-
-def _least(candidate: Candidate, facts: Facts) -> int:
-    """About how many people the search for a bound or units needs."""
-    noise = candidate.mean_louder / facts.budget.mu
-    match facts.seeks:
-        case "units":
-            return math.ceil(min_people_for_scale(facts.dim, noise))
-        case "bound":
-            return math.ceil(least_for_a_bound(noise))
-    return 0
 
 
 def _plan(facts: Facts, setting: Setting, leaf: Method, split: Split) -> MethodPlan:
@@ -252,7 +231,12 @@ def _stream(facts: Facts, name: str) -> Candidate:
             units=facts.seeks == "units",
         )
 
-    plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
+    refused = ""
+    try:
+        plan = planned(None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
+    except ValueError as error:
+        # The plan without a limit, and why the limit refuses it.
+        plan, refused = planned(1 << 62), str(error)
     blocks = -(-facts.people // plan.block) if plan.kind.every_block else 1
     # Part of each release goes to the sum of rows, from which the mean comes.
     noise_inflation = 1.0 / math.sqrt(1 - MEAN_SHARE) if facts.center == "private" else 1.0
@@ -274,14 +258,6 @@ def _stream(facts: Facts, name: str) -> Candidate:
         memory=plan.memory,
         refused=refused,
     )
-
-
-def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> tuple[StreamPlan, str]:
-    """The plan within a limit; or the plan without one, and why the limit refuses it."""
-    try:
-        return planned(limit), ""
-    except ValueError as error:
-        return planned(1 << 62), str(error)
 
 
 def _noise(candidate: Candidate, facts: Facts) -> float:

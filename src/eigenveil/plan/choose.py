@@ -15,11 +15,9 @@ from eigenveil.methods import METHODS, Method, MethodPlan, PlanRequest, method_o
 from eigenveil.methods.base import LocalSteps
 from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues, require_rank
 
-__all__ = ["Choice", "Plan", "in_mebibytes", "plan_sites", "predict"]
-
 MEMORY_LIMIT: Final = 1 << 30
 # The reason where the caller left the method open, and values may be missing.
-DIVIDED: Final = "its entries can be divided by counts of what is there, and those of other methods cannot"
+DIVIDED: Final = "only its entries can be divided by counts of the values that are present"
 # Products of one table without noise: there is no tolerance at which they stop.
 _EXACT_ROUNDS: Final = 24
 

@@ -25,11 +25,8 @@ from eigenveil.linalg import Array
 from eigenveil.tasks.fit.bounds import Outliers
 from eigenveil.tasks.levels import BEYOND
 
-__all__ = ["HiddenRows", "LongRows", "Norms", "kept_by_clipping", "taken_by_clipping"]
-
 # Always the same draws: a forecast is a function of what it is told.
 _SEED, _TAKEN_DRAWS = 2026, 200
-
 # The tail beyond the last norm that is seen is taken to fall like a power of the norm. The power is estimated over at least this
 # factor in shares, and compared with the power over another such factor before it.
 _SPAN: Final = 2.5

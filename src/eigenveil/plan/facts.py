@@ -14,31 +14,12 @@ from eigenveil.methods import MethodPlan, method_of, methods_in
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declarations.streaming import StreamingParams
-from eigenveil.params.declare import as_call
 from eigenveil.params.values import InvalidValue, Vector, center_value
 from eigenveil.plan.choose import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.plan.streams import StreamPlan
 from eigenveil.trackers import PUBLISH, TRACKERS, published_as
-
-__all__ = [
-    "METHODS",
-    "SETTINGS",
-    "Facts",
-    "FitParams",
-    "Setting",
-    "algorithm_phrase",
-    "call_of",
-    "choice_of",
-    "estimator_of",
-    "method_phrase",
-    "method_words",
-    "methods_for",
-    "params_of",
-    "parts_of",
-    "unknown_of",
-]
 
 # Who is trusted with what.
 Setting = Literal["curator", "stream", "hub", "site", "masked", "peers", "peers-independent"]
@@ -111,31 +92,38 @@ class Facts:
     norms: Norms | None = None
 
     def __post_init__(self) -> None:
-        self._check_sizes()
-        near, bound = self.neighbours, self.row_bound
+        people, sites, values, bound = self.people, self.sites, self.spectrum.dim, self.row_bound
+        require_param(self.dim >= 2, "{dim} must be at least 2, got {@dim}", dim=self.dim)
+        require_rank(self.rank, self.dim)
+        checks = [
+            ("people", people >= 2, "at least 2"),
+            ("sites", 1 <= sites <= people, f"from 1 to the {people} people"),
+            ("survivors", self.survivors is None or 1 <= self.survivors <= sites, f"from 1 to the {sites} sites"),
+            ("colluders", self.colluders >= 1, "at least 1, because every site knows its own noise"),
+            ("scale", self.scale in (None, "private"), "private or None"),
+            ("row_bound", bound is None or 0 < bound < math.inf, "positive and finite"),
+        ]
+        checks += [
+            (name, (limit := getattr(self, name)) is None or limit >= 1, "at least 1")
+            for name in ("blocks", "rounds", "traffic", "memory_limit")
+        ]
+        for name, good, expected in checks:
+            require_param(good, f"{{{name}}} must be {expected}, got {{@value}}", value=getattr(self, name))
         require_param(
-            near.protects_a_person, "{neighbours} must protect people, got {@neighbours}", neighbours=near.value
+            values == self.dim, f"spectrum has {values} values, but {{dim}} is {self.dim}: give one for each column"
         )
+        near = self.neighbours
+        require_param(near.protects_a_person, "{neighbours} must protect people, got {@relation}", relation=near.value)
         self._check_center()
-        require_param(
-            self.scale in (None, "private"), "{scale} must be private or None, got {@scale}", scale=self.scale
-        )
         require_param(
             self.scale is None or self.center == "private",
             "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
         )
-        good = bound is None or 0 < bound < math.inf
-        require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=bound)
-        for name in ("blocks", "rounds", "traffic", "memory_limit"):
-            limit = getattr(self, name)
-            require_param(limit is None or limit >= 1, f"{{{name}}} must be at least 1, got {{@limit}}", limit=limit)
         for setting in self.trust:
-            is_setting = setting in SETTINGS
-            require_param(
-                is_setting, f"{{trust}} must be one of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting
-            )
-            if self.sites == 1 and setting not in _ALONE:
-                raise ParameterError("{trust=} needs several sites. Say how many with {sites}", trust=setting)
+            expected = f"{{trust}} must be one of {', '.join(SETTINGS)}, got {{@setting}}"
+            require_param(setting in SETTINGS, expected, setting=setting)
+            several = "{trust=} needs several sites. Say how many with {sites}"
+            require_param(sites > 1 or setting in _ALONE, several, trust=setting)
 
     def _check_center(self) -> None:
         try:
@@ -149,27 +137,6 @@ class Facts:
         require_param(good, f"{{center}} must be {self.dim} finite numbers, got {{@center}}", center=center)
         # Facts are compared, and arrays cannot be.
         object.__setattr__(self, "center", tuple(numbers.tolist()))
-
-    def _check_sizes(self) -> None:
-        dim, rank, people, sites, survivors = self.dim, self.rank, self.people, self.sites, self.survivors
-        require_param(dim >= 2, "{dim} must be at least 2, got {@dim}", dim=dim)
-        require_rank(rank, dim)
-        require_param(people >= 2, "{people} must be at least 2, got {@people}", people=people)
-        values = self.spectrum.dim
-        require_param(values == dim, f"spectrum has {values} values, but {{dim}} is {dim}: give one for each column")
-        require_param(
-            1 <= sites <= people, f"{{sites}} must be from 1 to the {people} people, got {{@sites}}", sites=sites
-        )
-        require_param(
-            survivors is None or 1 <= survivors <= sites,
-            f"{{survivors}} must be from 1 to the {sites} sites, got {{@survivors}}",
-            survivors=survivors,
-        )
-        require_param(
-            self.colluders >= 1,
-            "{colluders} must be at least 1, because every site knows its own noise, got {@colluders}",
-            colluders=self.colluders,
-        )
 
     @property
     def seeks(self) -> Literal["bound", "units"] | None:
@@ -255,14 +222,15 @@ def algorithm_phrase(algorithm: str) -> str:
 
 
 FitParams = PrivateParams | FederatedParams | GossipParams | StreamingParams
-
 # Up to this many peers the graph is complete.
 _FEW_PEERS: Final = 6
 
 
 def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbours: Neighbours) -> FitParams:
     """The parameters that make an estimator do what was planned. The plan leaves all others at their defaults."""
-    setting, how = parts_of(method)
+    setting, name = parts_of(method)
+    # A word that the parameter accepts, as `METHODS` lists no others; for the type checker.
+    how: Any = name
     common: dict[str, Any] = {
         "n_components": facts.rank,
         "epsilon": facts.budget.epsilon,
@@ -277,32 +245,28 @@ def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbou
         horizon = facts.people if published_as(how).needs_horizon else None
         # Numbers are subtracted beforehand: a stream does not take them.
         center: Any = "private" if facts.center == "private" else None
-        return StreamingParams(**common, publish=_any(how), horizon=horizon, block_size=block, center=center)
-    common["center"] = facts.center
-    match setting:
-        case "curator":
-            return PrivateParams(**common, method=_any(how))
-        case "peers" | "peers-independent":
-            pairwise = setting == "peers"
-            return GossipParams(
-                **common,
-                method=_any(how),
-                graph="complete" if facts.sites <= _FEW_PEERS else "random-regular:4",
-                consensus="tree",
-                noise="pairwise" if pairwise else "independent",
-                people=plan.people or None,
-                colluders=facts.colluders if pairwise else 1,
-                rounds=_rounds(plan, facts),
-            )
-    masked = setting == "masked"
-    return FederatedParams(
-        **common,
-        method=_any(how),
-        trust=_any(setting),
-        survivors=facts.survivors if masked else None,
-        colluders=facts.colluders if masked else 1,
-        rounds=_rounds(plan, facts),
-    )
+        return StreamingParams(**common, publish=how, horizon=horizon, block_size=block, center=center)
+    common |= {"center": facts.center, "method": how}
+    if setting == "curator":
+        return PrivateParams(**common)
+    leaf, rounds = method_of(plan.method), None
+    if facts.rounds is not None and leaf.fixed_rounds is None:
+        # A limit may have reduced them. Each component has a round for its start, in addition to these.
+        rounds = plan.rounds - leaf.finds_one_by_one
+    if setting in ("peers", "peers-independent"):
+        pairwise = setting == "peers"
+        return GossipParams(
+            **common,
+            graph="complete" if facts.sites <= _FEW_PEERS else "random-regular:4",
+            consensus="tree",
+            noise="pairwise" if pairwise else "independent",
+            people=plan.people or None,
+            colluders=facts.colluders if pairwise else 1,
+            rounds=rounds,
+        )
+    trust: Any = setting
+    masks: dict[str, Any] = {"survivors": facts.survivors, "colluders": facts.colluders} if setting == "masked" else {}
+    return FederatedParams(**common, trust=trust, rounds=rounds, **masks)
 
 
 def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
@@ -313,27 +277,18 @@ def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
     return ("mean_bound",) if near and not stream and facts.scale is None else ()
 
 
+# The estimator, and which parameters name its method. A plan prints those even at their defaults.
+_ESTIMATORS: Final[dict[type, tuple[str, tuple[str, ...]]]] = {
+    PrivateParams: ("PrivatePCA", ("method",)),
+    FederatedParams: ("FederatedPCA", ("trust", "method")),
+    GossipParams: ("GossipPCA", ("noise", "method")),
+    StreamingParams: ("StreamingPCA", ("publish",)),
+}
+
+
 def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
-    """The estimator, and which parameters name its method. A plan prints those even at their defaults."""
-    match params:
-        case PrivateParams():
-            return "PrivatePCA", ("method",)
-        case FederatedParams():
-            return "FederatedPCA", ("trust", "method")
-        case GossipParams():
-            return "GossipPCA", ("noise", "method")
-        case StreamingParams():
-            return "StreamingPCA", ("publish",)
-
-
-def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
-    """The Python call that runs the fit.
-
-    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ())
-    "StreamingPCA(2, epsilon=1.0, delta=1e-06, publish='sync')"
-    """
-    name, choosing = estimator_of(params)
-    return as_call(params, name, always=choosing, unknown=unknown)
+    """The estimator, and which parameters name its method."""
+    return _ESTIMATORS[type(params)]
 
 
 def choice_of(params: FitParams) -> str:
@@ -343,17 +298,3 @@ def choice_of(params: FitParams) -> str:
     "trust='masked', method='covariance'"
     """
     return ", ".join(in_python(name, getattr(params, name)) for name in estimator_of(params)[1])
-
-
-def _rounds(plan: MethodPlan, facts: Facts) -> int | None:
-    """The number of rounds, where a limit may have reduced it; None for the default."""
-    leaf = method_of(plan.method)
-    if facts.rounds is None or leaf.fixed_rounds is not None:
-        return None
-    # Each component has a round for its start, beside those that are asked for.
-    return plan.rounds - leaf.finds_one_by_one
-
-
-def _any(word: str) -> Any:
-    """A word that the parameter accepts, as `METHODS` lists no others; for the type checker."""
-    return word

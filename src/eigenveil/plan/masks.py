@@ -13,8 +13,6 @@ from eigenveil.protocols.masked.graph import MaskGraph, mask_graph
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.tasks.fit.gaps import Extent
 
-__all__ = ["MasksPlan", "masked_terms", "plan_masks"]
-
 # Sparse masks and spot-checked signatures may each fail with this part of delta.
 _FAILURE_SHARE: Final = 2.5e-4
 # The delta assumed for a fit without privacy.
@@ -59,7 +57,7 @@ def plan_masks(
     `several` is the most sites that one person's rows may be at. `people` is the most people at any site, where that
     is public.
     """
-    # A fit without privacy restarts when a site that was counted has left: at most once for each site that may leave.
+    # A fit without privacy begins again when a site that was counted has left: at most once for each site that may leave.
     again = 2 if budget is not None else sites - survivors + 2
     max_rounds, each = again * extent.rounds + 8 + colluders, min(extent.rounds, _ROUNDS)
     # Each cheating site can make one exchange of keys fail, and late sites make others restart.

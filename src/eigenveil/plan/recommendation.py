@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Final, Literal, TypeVar, final
+from typing import Any, Final, Literal, TypeVar, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import ParameterError, require_param
@@ -27,13 +27,6 @@ from eigenveil.plan.facts import (
 from eigenveil.plan.rehearsal import Forecast, RehearsalTrial, forecast, glimpse
 from eigenveil.plan.spectrum import Spectrum
 
-__all__ = [
-    "Recommendation",
-    "Verdict",
-    "advise",
-    "hopeless",
-]
-
 # A result that captures this much of the variance counts as fair.
 FAIR: Final = 0.7
 # Where the search ends: an epsilon that guarantees next to nothing, and about as many people as could ever take part.
@@ -49,12 +42,10 @@ _CLEAR: Final = 0.1
 _WIDE, _HIDDEN = 1000, 2.0
 # Among equally good settings, the one that trusts the fewest parties comes first.
 _BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
-
 # "works": take `best`. "hopeless": even the best would be noise. "needless": random directions capture nearly as much
 # as the best ones. "refused": no method is within the limits. "unfound": the people are too few to find a bound or units
 # privately, and with a known bound a method would work.
 Verdict = Literal["works", "hopeless", "needless", "refused", "unfound"]
-
 _Candidate = TypeVar("_Candidate")
 
 
@@ -190,18 +181,19 @@ def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     alike = [option for option in forecasts if option.clipped.value >= best - _ALIKE]
     setting = min((option.setting for option in alike), key=_BY_TRUST.index)
     inside = [option for option in alike if option.setting == setting]
-    automatic = [option for option in inside if parts_of(option.method)[1] == _automatic(facts, setting)]
-    return (automatic or inside)[0]
-
-
-def _automatic(facts: Facts, setting: Setting) -> str:
-    """What method="auto" takes in this setting."""
+    sizes: dict[str, Any] = {
+        "dim": facts.dim,
+        "rank": facts.rank,
+        "budget": facts.budget,
+        "neighbours": facts.neighbours,
+    }
     if setting == "stream":
-        return str(declared(StreamingParams)["publish"].default)
-    budget, near = facts.budget, facts.neighbours
-    if setting == "curator":
-        return predict(dim=facts.dim, rank=facts.rank, budget=budget, neighbours=near).chosen.method
-    return plan_sites(dim=facts.dim, rank=facts.rank, budget=budget, method="auto", neighbours=near).method
+        usual = declared(StreamingParams)["publish"].default
+    elif setting == "curator":
+        usual = predict(**sizes).chosen.method
+    else:
+        usual = plan_sites(method="auto", **sizes).method
+    return next((option for option in inside if parts_of(option.method)[1] == usual), inside[0])
 
 
 def _source(facts: Facts) -> str:
@@ -271,28 +263,27 @@ def _instead_of_a_search(facts: Facts, prediction: Forecast) -> Iterator[str]:
 
 
 def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
-    return [*_said(facts, verdict, best), *_left_out(best, forecasts), _source(facts)]
-
-
-def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
+    best_space = f"the variance along the best {_directions(facts.rank)} of {best.rows}"
     if verdict == "needless":
-        return [
-            f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
-            f"best {_directions(facts.rank)} of {_rows(best)}, and {method_phrase(best.method)} would capture {best.captured}.",
+        reasons = [
+            f"There is nothing to find here: random directions capture {best.nothing:.2f} of {best_space}, and "
+            f"{method_phrase(best.method)} would capture {best.captured}.",
             "A fit would spend the budget on something that needs none.",
         ]
-    return [
-        f"Nothing can work here: even the best, {method_phrase(best.method)}, would capture {best.captured} of the variance "
-        f"along the best {_directions(facts.rank)} of {_rows(best)}. Random directions capture {best.nothing:.2f}.",
-        _against_noise(facts, best),
-        "A fit would spend the budget and return noise.",
-    ]
+    else:
+        reasons = [
+            f"Nothing can work here: even the best, {method_phrase(best.method)}, would capture {best.captured} of "
+            f"{best_space}. Random directions capture {best.nothing:.2f}.",
+            _against_noise(facts, best),
+            "A fit would spend the budget and return noise.",
+        ]
+    return [*reasons, *_left_out(best, forecasts), _source(facts)]
 
 
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     reasons = [
         f"{_begun(chosen)} should capture {chosen.captured} of the variance along the best "
-        f"{_directions(facts.rank)} of {_rows(chosen)}, with a "
+        f"{_directions(facts.rank)} of {chosen.rows}, with a "
         f"largest principal angle of {chosen.sine}, as a sine. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
@@ -313,25 +304,21 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
             "best, the one that trusts fewest parties was chosen."
         )
     reasons += _left_out(chosen, forecasts)
-    reasons += _for_the_search(facts, chosen.method)
+    sought = (
+        [{"units": "the units of the columns", "bound": "a row bound"}[facts.seeks]] if facts.seeks is not None else []
+    )
+    if sought := [*sought, *["the mean"] * (facts.center == "private")]:
+        split = candidate_of(facts, chosen.method).split
+        share = 1 - split.main(split.usual) - split.extra
+        reasons.append(
+            f"The search for {' and '.join(sought)} takes about {share:.0%} of the budget. The figures include that."
+        )
     if chosen.clipped.value < FAIR:
         reasons.append(
             f"Less than {FAIR:g} of what there is to find in the clipped rows is not much. See below for what would raise it "
             "to that."
         )
     return [*reasons, _source(facts)]
-
-
-def _for_the_search(facts: Facts, method: str) -> list[str]:
-    """What is spent before the components, where anything is searched for."""
-    split = candidate_of(facts, method).split
-    sought = {"units": "the units of the columns", "bound": "a row bound"}
-    names = [sought[facts.seeks]] if facts.seeks is not None else []
-    names += ["the mean"] if facts.center == "private" else []
-    if not names:
-        return []
-    share = 1 - split.main(split.usual) - split.extra
-    return [f"About {share:.0%} of the budget goes to the search for {' and '.join(names)}. The figures include that."]
 
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
@@ -354,10 +341,6 @@ def _begun(prediction: Forecast) -> str:
     """Its method, at the beginning of a sentence."""
     phrase = method_phrase(prediction.method)
     return f"{phrase[0].upper()}{phrase[1:]}"
-
-
-def _rows(prediction: Forecast) -> str:
-    return "all rows before clipping" if prediction.of == "all rows" else "the clipped rows"
 
 
 def _directions(rank: int) -> str:
@@ -385,9 +368,13 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     )
     if people is not None:
         yield f"With {people} people, {people / facts.people:.2g} times as many, this method should capture {FAIR:g}."
-    columns = _first(
-        _downwards(facts.dim, max(_FEWEST_COLUMNS, 2 * facts.rank)), lambda dim: fair(_with_columns(facts, dim))
-    )
+
+    def with_columns(dim: int) -> Facts:
+        values, spectrum = facts.spectrum.values[:dim], facts.spectrum
+        fewer = Spectrum(values=values * (spectrum.bound_usage / values.sum()), source=spectrum.source)
+        return replace(facts, dim=dim, spectrum=fewer)
+
+    columns = _first(_downwards(facts.dim, max(_FEWEST_COLUMNS, 2 * facts.rank)), lambda dim: fair(with_columns(dim)))
     if columns is not None:
         yield (
             f"With {columns} of the {facts.dim} columns, from a public list, this method should capture {FAIR:g} or "
@@ -396,24 +383,20 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
         )
     rank = _first(list(range(facts.rank - 1, 0, -1)), lambda candidate: fair(replace(facts, rank=candidate)))
     if rank is not None:
-        yield f"With {_components(rank)} instead of {facts.rank}, this method should capture {FAIR:g}."
-    yield from _other_trust(facts, method)
-
-
-def _other_trust(facts: Facts, method: str) -> Iterator[str]:
-    """A setting that `trust` does not include and that would do."""
-    _, name = parts_of(method)
-    others: tuple[Setting, ...] = ("masked", "peers", "hub")
+        fewer = "one component" if rank == 1 else f"{rank} components"
+        yield f"With {fewer} instead of {facts.rank}, this method should capture {FAIR:g}."
+    # With one site there is no one to trust differently.
+    others: tuple[Setting, ...] = ("masked", "peers", "hub") if facts.sites > 1 else ()
     for setting in others:
-        other = f"{setting}/{name}"
-        # With one site there is nobody to trust differently.
-        if facts.sites == 1 or setting in facts.settings or other not in METHODS:
+        other, wider = f"{setting}/{parts_of(method)[1]}", replace(facts, trust=(*facts.settings, setting))
+        if setting in facts.settings or other not in METHODS:
             continue
-        wider = replace(facts, trust=(*facts.settings, setting))
         candidate = candidate_of(wider, other)
         if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
-            yield f"If {setting!r} were acceptable, {method_phrase(other)} should capture {FAIR:g}: it guarantees "
-            "{candidate.guarantee}."
+            yield (
+                f"If {setting!r} were acceptable, {method_phrase(other)} should capture {FAIR:g}. It guarantees: "
+                f"{candidate.guarantee}."
+            )
             return
 
 
@@ -432,15 +415,13 @@ def _upwards(start: float, max_number: float) -> list[float]:
     """Numbers of two digits above `start`, each about `_FINE` times the one before."""
     if start >= max_number:
         return []
-    steps = math.ceil(math.log(max_number / start) / math.log(_FINE))
-    numbers = sorted({_two_digits(start * _FINE**step) for step in range(1, steps + 1)})
-    return [number for number in numbers if start < number <= max_number]
-
-
-def _two_digits(number: float) -> float:
-    """Rounded up to two digits."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
+    numbers = set()
+    for step in range(1, math.ceil(math.log(max_number / start) / math.log(_FINE)) + 1):
+        number = start * _FINE**step
+        # Rounded up to two digits.
+        unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+        numbers.add(float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}"))
+    return sorted(number for number in numbers if start < number <= max_number)
 
 
 def _downwards(start: int, min_number: int) -> list[int]:
@@ -450,13 +431,3 @@ def _downwards(start: int, min_number: int) -> list[int]:
         number /= _FINE
         numbers.append(int(number))
     return [number for number in dict.fromkeys(numbers) if number < start]
-
-
-def _with_columns(facts: Facts, dim: int) -> Facts:
-    values = facts.spectrum.values[:dim]
-    spectrum = Spectrum(values=values * (facts.spectrum.bound_usage / values.sum()), source=facts.spectrum.source)
-    return replace(facts, dim=dim, spectrum=spectrum)
-
-
-def _components(rank: int) -> str:
-    return "one component" if rank == 1 else f"{rank} components"

@@ -17,44 +17,26 @@ from eigenveil.linalg import Array, Subspace, merge, orthonormal
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.methods import MethodPlan, covariance, method_of
 from eigenveil.methods.base import Scene, gaussian
+from eigenveil.params.declare import as_call
 from eigenveil.plan.candidates import Candidate, candidate_of
 from eigenveil.plan.clipping import Norms, kept_by_clipping
-from eigenveil.plan.facts import Facts, FitParams, Setting, call_of, parts_of
+from eigenveil.plan.facts import Facts, FitParams, Setting, estimator_of, parts_of
 from eigenveil.plan.spectrum import Spectrum, condensed
 from eigenveil.plan.streams import StreamPlan
 from eigenveil.tasks.fit.gaps import Split
 from eigenveil.tasks.totals import shrunk
 from eigenveil.trackers import SlicedTracker, SumTerms
 
-__all__ = [
-    "Denominator",
-    "Forecast",
-    "Interval",
-    "RehearsalTrial",
-    "curve",
-    "forecast",
-    "found_center",
-    "found_inside",
-    "glimpse",
-    "judged",
-    "rehearse_blocks",
-    "tried",
-]
-
 # The mean is searched for again if it seems to lie this far out, in units of row_bound (`eigenveil.tasks.lies_far`).
 _FAR: Final = 0.3
-
 # In a search for a bound around a mean that lies far out, the first ball is this many times the last. The last steps are
 # repeated if the error of the mean is more than this over the bound (`eigenveil.tasks.fit.search`).
 _WIDE, _POOR = 4.0, 1 / 3
-
 # Blocks that are released with their own noise: `_COLUMNS` over the number of columns, within the two limits. Further
 # blocks reuse that noise with other signs.
 _COLUMNS, _FEWEST, _MOST_RELEASED = 2400, 10, 48
-
 # After this many blocks the merged space has converged well enough.
 _MOST_BLOCKS: Final = 500
-
 # A last block with a smaller share of the rows than this is a rounding error.
 _NOTHING_LEFT: Final = 1e-9
 
@@ -176,31 +158,21 @@ def _released(scene: Scene, share: float, oversample: int, rotation: Array, nois
 
 # (up to so many columns, fewest fits, most fits). With many columns one fit is much like the next.
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
-
 # Fits go on until the mean is known this well, but never below the fewest, as the first few may agree by chance.
 # Slow trials get fewer: those with many products, and those that release all pairs of columns many times.
 _SURE, _SURE_OF_SINE = 0.005, 0.02
-
 _MANY_PRODUCTS: Final = 50
-
 _SLOW: Final = ((30, 80), (64, 16), (200, 5), (400, 2), (math.inf, 1))
-
 # Extra fits where the spectrum is in doubt, (up to so many columns, fits), and the most for slow trials.
 _DOUBTS: Final = ((150, 24), (400, 12), (1500, 6), (math.inf, 3))
-
 _SLOW_DOUBTS: Final = 4
-
 # Slow trials are rehearsed on at most this many columns, and on at most this many for other spectra.
 _SLOW_COLUMNS, _DOUBTED_COLUMNS = 800, 120
-
 _FOR_COMPARISON: Final = 2
-
 # For a glimpse: (up to so many columns, fits).
 _GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
-
 # Noise levels that differ by less than this, relatively, count as equal and are rehearsed once.
 _ALIKE: Final = 0.004
-
 # A stream that releases sums is rehearsed as one release, with the noise of its last sum.
 _ONE_RELEASE: Final = MethodPlan(method=covariance.METHOD.name, width=0, rounds=1, shares=(1.0,))
 
@@ -241,6 +213,8 @@ class RehearsalTrial:
         else:
             merges = method_of(plan.method).averages_subspaces
             plan = replace(plan, reason="")
+        # Which steps of the search release a mean, where a bound or units are searched for, too.
+        means = {"bound": tuple(range(1, len(split.mean), 2)), "units": (len(split.mean) - 1,)}.get(facts.seeks or "")
         # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
         noise_inflation = math.exp(round(math.log(candidate.noise_inflation) / _ALIKE) * _ALIKE)
         spectrum = facts.spectrum
@@ -259,7 +233,7 @@ class RehearsalTrial:
             mean_louder=candidate.mean_louder if merges else noise_inflation,
             sites=facts.sites if merges else 1,
             oversample=candidate.oversample if isinstance(plan, StreamPlan) else 0,
-            means=_means(facts, split),
+            means=means,
         )
 
     @property
@@ -309,7 +283,7 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
             # the plain fits.
             alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
             doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
-    return _rehearsal_kept(plain), _rehearsal_kept(doubted)
+    return _read_only(plain), _read_only(doubted)
 
 
 @lru_cache(maxsize=1024)
@@ -327,7 +301,7 @@ def glimpse(trial: RehearsalTrial) -> float:
     return float(np.mean(fits))
 
 
-def _rehearsal_kept(fits: list[tuple[float, float]] | Array) -> Array:
+def _read_only(fits: list[tuple[float, float]] | Array) -> Array:
     """As a read-only array, (fits, 2), so that the cache can share it."""
     array = np.array(fits, dtype=np.float64).reshape(-1, 2)
     array.flags.writeable = False
@@ -371,7 +345,7 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, noise_inflation
             shares=trial.split.mean,
             multiplier=noise_inflation * trial.mean_louder / trial.mu,
             neighbours=trial.neighbours,
-            # Nobody knows how far out the mean is, so every other fit has it far out.
+            # How far out the mean is, is not known, so every other fit has it far out.
             far=seed % 2 == 1,
             rng=np.random.default_rng([seed, 1]),
         )
@@ -393,35 +367,20 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, noise_inflation
     return judged(basis, values)
 
 
-def _means(facts: Facts, split: Split) -> tuple[int, ...] | None:
-    """Which steps of the search release a mean, where a bound or units are searched for, too."""
-    match facts.seeks:
-        case "bound":
-            return tuple(range(1, len(split.mean), 2))
-        case "units":
-            return (len(split.mean) - 1,)
-    return None
-
-
 def _sliced(plan: MethodPlan | StreamPlan) -> bool:
     return isinstance(plan, StreamPlan) and plan.kind.apart
 
 
 # What is captured is a share of the variance that exact PCA with as many components has of these rows.
 Denominator = Literal["all rows", "clipped rows"]
-
 # Nine of ten fits lie within this many standard deviations. No interval is narrower than `_LEAST` on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
-
 # How often what clipping costs is drawn, and the seed, which is always the same: settings that differ little compare well.
 _CLIPPINGS, _CLIPPINGS_SEED = 500, 2026
-
 # Spectra of real tables fall faster than guesses more often than slower.
 _UPWARDS: Final = 2.0
-
 # Captured variances are spread on the scale of their log odds, and those so close to 0 or 1 count as so close.
 _CERTAIN: Final = 1e-5
-
 # Beyond `_SLICE` columns `SlicedTracker` uses several slices, and then `_BY_COLUMNS` depends on which columns vary.
 _SLICE, _BY_COLUMNS = 64, 0.05
 
@@ -492,7 +451,13 @@ class Forecast:
     @property
     def call(self) -> str:
         """The Python call that runs it, with three dots for what is unknown."""
-        return call_of(self.params, self.unknown)
+        name, choosing = estimator_of(self.params)
+        return as_call(self.params, name, always=choosing, unknown=self.unknown)
+
+    @property
+    def rows(self) -> str:
+        """The rows that a captured variance is a share of."""
+        return "all rows before clipping" if self.of == "all rows" else "the clipped rows"
 
 
 def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Forecast:
@@ -551,16 +516,12 @@ def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
     low, high = value - reach, value + reach
     if len(doubted):
         # Doubt is not symmetric, and log odds nearly are. A quantile of a few fits would lie within them.
-        odds = _log_odds(doubted)
+        inside = np.clip(doubted, _CERTAIN, 1 - _CERTAIN)
+        odds = np.log(inside / (1 - inside))
         away = _NINE_OF_TEN * (1 + 2 / len(odds)) * float(odds.std(ddof=1))
         ends = 1 / (1 + np.exp(-(float(odds.mean()) + away * np.array([-1.0, _UPWARDS]))))
         low, high = min(low, float(ends[0])), max(high, float(ends[1]) + _LEAST)
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
-
-
-def _log_odds(shares: Array) -> Array:
-    inside = np.clip(shares, _CERTAIN, 1 - _CERTAIN)
-    return np.asarray(np.log(inside / (1 - inside)))
 
 
 def _with_clipping(captured: Interval, facts: Facts) -> Interval:

@@ -16,8 +16,6 @@ from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "guessed_eigenvalues", "require_rank"]
-
 FORMAT: Final = "eigenveil spectrum 1"
 # Relative error of the shape: where nothing is known, for a guess, and for a public table like the private one.
 _SPREAD_OF_NOTHING: Final = 1.0

@@ -13,9 +13,6 @@ from eigenveil.tasks.fit.units import ENTRIES
 from eigenveil.trackers import TRACKERS, StreamRequest, TrackerKind, publishing
 from eigenveil.trackers.sums import MEAN_SHARE
 
-__all__ = ["STREAM_MEAN_SHARES", "StreamPlan", "first_block", "plan_stream", "stream_split"]
-
-
 # A stream finds a rough mean in its first block alone, to clip around it. The mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
 # Entries are counted in the first block alone, so they get more than in a fit of a whole table.

@@ -1,6 +1,6 @@
 """`Guarantee`: what a result guarantees, to whom and against whom, on one page that can be signed.
 
-Every result carries one. A run without privacy says that there is none, and a run with a known seed that it protects nobody.
+Every result carries one. A run without privacy says that there is none, and a run with a known seed that it protects no one.
 The sentences come from `GuaranteeFacts`. This module lays out the page, computes the best guess and adds up the cost.
 """
 
@@ -44,7 +44,7 @@ class Guarantee:
 
     Without a guarantee, `epsilon` and `delta` are None. The guarantee covers what `released` lists. The sentence in
     `neighbours` describes `relation`, the value of a `Neighbours`. For programs, `protects` says both. A known
-    seed (`reproducible`) means that nobody is protected.
+    seed (`reproducible`) means that no person is protected.
 
     `print` shows one page, 80 columns wide. `to_text` is the same text, one paragraph a line.
 
@@ -204,7 +204,7 @@ class Guarantee:
 
     def _if_secret(self, text: str) -> str:
         """The text, or that it would be true of secret noise."""
-        return text if self.private or not text else f"nobody. With secret noise it would be: {text}"
+        return text if self.private or not text else f"no one. With secret noise it would be: {text}"
 
     def _released(self) -> str:
         """What everyone sees, and then what only some see."""

@@ -360,7 +360,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
 
 
 def _require_rows(rows: Rows) -> None:
-    require(not isinstance(rows, Symmetric), "a Symmetric has no rows, so nobody can tell which entries are missing")
+    require(not isinstance(rows, Symmetric), "a Symmetric has no rows, so it does not tell which entries are missing")
 
 
 def _as_vouched(rows: Symmetric, domain: Region) -> Array:
@@ -376,7 +376,7 @@ def _as_vouched(rows: Symmetric, domain: Region) -> Array:
         domain.center is None and domain.low is None,
         "a Symmetric cannot be centered or clipped to column bounds, which needs rows: fit without a center and without bounds",
     )
-    require(domain.gaps is None, "a Symmetric has no rows, so nobody can tell which entries are missing")
+    require(domain.gaps is None, "a Symmetric has no rows, so it does not tell which entries are missing")
     if domain.scale is None:
         matrix: Array = rows.matrix
         return matrix

@@ -4,19 +4,15 @@ Nothing else says who learns what in a study; what leaves one site is in `disclo
 `eigenveil study show` prints all of them. The consent screen of a site or peer uses the same sentences.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
-
-from eigenveil.params.declarations.study import HubStudy, PeerStudy
-
-if TYPE_CHECKING:
-    from eigenveil.network.study import StudyFile
 import functools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
+from eigenveil.params.declarations.study import HubStudy, PeerStudy
 from eigenveil.show.console import Line, output
 
 if TYPE_CHECKING:
@@ -25,23 +21,6 @@ if TYPE_CHECKING:
     from eigenveil.network.study import StudyFile
     from eigenveil.show.console import View
     from eigenveil.show.values import Report
-
-__all__ = [
-    "Fact",
-    "Facts",
-    "dates_of",
-    "facts_in",
-    "facts_of",
-    "listed_columns",
-    "party_facts",
-    "say",
-    "say_next",
-    "show_facts",
-    "study_report",
-    "study_view",
-    "who_learns",
-    "words_of",
-]
 
 # Names that are listed before "and ... more". A study may have thousands of columns.
 _SHOWN: Final = 20
@@ -74,8 +53,8 @@ def facts_of(study: "StudyFile") -> Iterator[Fact]:
     if study.seed is not None:
         yield Fact(
             "Warning",
-            "THIS IS A REHEARSAL with a test seed. Anyone who has the study file can subtract all noise. It protects "
-            "nobody: use test data only.",
+            "THIS IS A REHEARSAL with a test seed. Anyone who has the study file can subtract all noise. It protects no "
+            "one. Use test data only.",
         )
     yield Fact("Columns", f"{_some(study.columns)} ({len(study.columns)} in all).")
     yield Fact("Who learns what", who_learns(study, whose="each"))
@@ -84,8 +63,14 @@ def facts_of(study: "StudyFile") -> Iterator[Fact]:
         yield from _streams(study, study.params)
         return
     yield from _task(study)
-    yield from _parties(study)
-    yield _waiting(study)
+    yield from _places(study, f"At least {study.fewest} must take part to the end, or the study stops.")
+    network, again = study.params, {0: "does not ask again", 1: "asks once more"}
+    asks = again.get(network.retries, f"asks up to {network.retries} more times")
+    yield Fact(
+        "Waiting",
+        f"parties have {network.join_timeout:g} seconds to join. After that, {'each peer' if _is_gossip(study) else 'the hub'} "
+        f"waits {network.deadline:g} seconds for an answer and {asks}.",
+    )
 
 
 def listed_columns(study: "StudyFile") -> str:
@@ -103,6 +88,7 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
     hub, loud = f"The hub at {study.hub.address}{nodes}", f"The hub{nodes} will learn".upper()
     own, few = f"{whose} site's own sums", study.params.colluders
     collusion = "one other site tells it everything" if few == 1 else f"{few} other sites tell it everything"
+    noisy = f"will learn {own}, with noise that the site adds before they leave."
     over = f"sums over at least {study.fewest} of the {len(study.sites)} sites"
     over = over if study.fewest < len(study.sites) else f"sums over all {study.fewest} sites"
     # Raw or exact sums are announced in capitals: nobody should agree to them by skimming.
@@ -110,15 +96,9 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
         case "masked":
             return f"{hub} will learn {over}, with noise added. It never sees {own}, even if {collusion}."
         case "site":
-            return (
-                f"{hub} will learn {own}, with noise that the site adds before they leave. That noise alone keeps the "
-                "guarantee: the hub need not be trusted."
-            )
+            return f"{hub} {noisy} That noise alone keeps the guarantee: the hub need not be trusted."
         case "both":
-            return (
-                f"{hub} will learn {own}, with noise that the site adds before they leave. The hub adds more noise "
-                "before anyone else sees a result."
-            )
+            return f"{hub} {noisy} The hub adds more noise before anyone else sees a result."
         case "hub":
             return (
                 f"{loud} {own.upper()} WITHOUT NOISE. The hub at {study.hub.address} must be trusted with them: it adds "
@@ -126,11 +106,11 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
             )
         case "none" if study.masked:
             return (
-                f"{loud} EXACT {over.upper()}. No noise is added, and nobody is protected. The hub at "
+                f"{loud} EXACT {over.upper()}. No noise is added, and no person is protected. The hub at "
                 f"{study.hub.address} never sees {own}, even if {collusion}."
             )
         case "none" | "pairwise" | "independent":
-            return f"{loud} {own.upper()} WITHOUT NOISE. The hub is at {study.hub.address}. Nobody is protected."
+            return f"{loud} {own.upper()} WITHOUT NOISE. The hub is at {study.hub.address}. No person is protected."
         case _:
             assert_never(study.trust)
 
@@ -152,7 +132,7 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
                 "keeps the guarantee, even if everyone sees the sums."
             )
         case "none" | "hub" | "site" | "both" | "masked":
-            return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."
+            return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. No person is protected."
         case _:
             assert_never(study.trust)
 
@@ -173,15 +153,12 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         f"the variance along each component. No row and no score leaves the {_role(study)}.",
     )
     yield Fact("People", _people(study))
-    units = ""
-    if task.scale is not None and not isinstance(task.scale, str):
-        units = " Columns are first divided by the study's scale, and the norm is in these units."
-    if isinstance(task.scale, str):
-        yield Fact("Units and clipping", _found_units(study))
-    elif isinstance(task.row_bound, float):
-        yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{units}")
-    elif study.budget is not None and task.column_bounds is None:
-        yield Fact("Clipping", f"{_found_privately(study)}{units}")
+    if isinstance(task.row_bound, float) and not isinstance(task.scale, str):
+        yield Fact(
+            "Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{_in_units(study)}"
+        )
+    elif isinstance(task.scale, str) or (study.budget is not None and task.column_bounds is None):
+        yield from _search(study)
     if task.missing != "refuse":
         yield Fact("Missing values", _gaps(study))
     if task.column_bounds is not None:
@@ -224,19 +201,15 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
         yield Fact("Clipping", f"rows are clipped to norm {params.row_bound:g} around {around}.")
     if params.missing != "refuse":
         yield Fact("Missing values", _gaps(study))
-    names = [site.name for site in study.sites]
-    rest = "Nobody waits for a site that is away."
+    # Nobody waits for a site that is away, unless masks need it.
+    rest = "The study does not wait for a site that is away."
     if study.masked:
         again = params.deadline * (1 + params.retries)
         rest = (
             f"The hub waits {again:g} second{'s' * (again != 1)} for a site in each step of a slot. "
             f"A slot of fewer than {study.fewest} sites is skipped, and its cost stays charged."
         )
-    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
-    if study.nodes:
-        yield Fact(
-            "Nodes", f"{len(study.nodes)} gather sums for the hub, each with at most {study.fanout} parties below it."
-        )
+    yield from _places(study, rest)
 
 
 def _people(study: "StudyFile") -> str:
@@ -252,41 +225,40 @@ def _people(study: "StudyFile") -> str:
     return f"no column says whose row it is, so each row is taken for a different person.{less}"
 
 
-def _found_privately(study: "StudyFile") -> str:
-    """What the study finds out before it clips rows, and at what cost."""
+def _search(study: "StudyFile") -> Iterator[Fact]:
+    """What the study finds out privately before it clips rows, and at what cost."""
     from eigenveil.core.unit import Neighbours
     from eigenveil.tasks.fit.gaps import split_budget
 
-    mean = isinstance(study.params.center, str)
-    count = not Neighbours(study.params.neighbours).count_is_public
-    split = split_budget(mean=mean, search=False, count=count, trace=False, bound=True)
-    max_share = sum(split.mean) + split.count
-    what = "a norm to clip rows to, and their mean," if mean else "a norm to clip rows to"
-    cost = f"{split.mean[0]:.0%} of the budget"
+    params, units = study.params, isinstance(study.params.scale, str)
+    mean, count = units or isinstance(params.center, str), not Neighbours(params.neighbours).count_is_public
+    split = split_budget(mean=mean, search=False, count=count, trace=False, bound=not units, units=units)
+    share = sum(split.mean) + split.count
+    if units:
+        norm = params.row_bound if isinstance(params.row_bound, float) else len(study.columns) ** 0.5
+        yield Fact(
+            "Units and clipping",
+            "the study finds the spread of each column privately, divides the column by it, and clips rows to norm "
+            f"{norm:.4g} around the noisy mean. First it counts, with noise, how many entries of each column exceed each of many "
+            f"numbers. This and the mean take {share:.0%} of the budget.",
+        )
+        return
+    what, cost = "a norm to clip rows to", f"{split.mean[0]:.0%} of the budget"
     if mean:
         # Norms and means, each twice. More are needed only if the mean is far away.
+        what += ", and their mean,"
         usual = sum(split.mean[:4]) + split.count
-        cost = f"{usual:.0%} of the budget, and at most {max_share:.0%} if the rows lie very far from zero"
-    return (
+        cost = f"{usual:.0%} of the budget, and at most {share:.0%} if the rows lie very far from zero"
+    yield Fact(
+        "Clipping",
         f"the study finds {what} privately. First it counts, with noise, how many rows are longer than each of many norms. This "
-        f"takes {cost}. It is part of the cost."
+        f"takes {cost}. It is part of the cost.{_in_units(study)}",
     )
 
 
-def _found_units(study: "StudyFile") -> str:
-    """How the study finds the units of columns, and at what cost."""
-    from eigenveil.core.unit import Neighbours
-    from eigenveil.tasks.fit.gaps import split_budget
-
-    params = study.params
-    count = not Neighbours(params.neighbours).count_is_public
-    split = split_budget(mean=True, search=False, count=count, trace=False, units=True)
-    norm = params.row_bound if isinstance(params.row_bound, float) else len(study.columns) ** 0.5
-    return (
-        "the study finds the spread of each column privately, divides the column by it, and clips rows to norm "
-        f"{norm:.4g} around the noisy mean. First it counts, with noise, how many entries of each column exceed each of many "
-        f"numbers. This and the mean take {sum(split.mean) + split.count:.0%} of the budget."
-    )
+def _in_units(study: "StudyFile") -> str:
+    scaled = study.params.scale is not None and not isinstance(study.params.scale, str)
+    return " Columns are first divided by the study's scale, and the norm is in these units." * scaled
 
 
 def _gaps(study: "StudyFile") -> str:
@@ -326,17 +298,15 @@ def _center_of(study: "StudyFile") -> str:
     return "the mean" if study.budget is None else "the noisy mean that the study releases"
 
 
-def _parties(study: "StudyFile") -> Iterator[Fact]:
+def _places(study: "StudyFile", rest: str) -> Iterator[Fact]:
+    """Who takes part, and the `rest` of that sentence."""
     names = [holder.name for holder in study.holders]
-    rest = f"At least {study.fewest} must take part to the end, or the study stops."
+    listed = f"{_some(names)} ({len(names)} in all)."
     if isinstance(study.params, PeerStudy):
-        edges = len(study.params.graph)
-        yield Fact(
-            "Peers",
-            f"{_some(names)} ({len(names)} in all). Each talks to its neighbours on a graph of {edges} edges. {rest}",
-        )
+        graph = f"Each talks to its neighbours on a graph of {len(study.params.graph)} edges."
+        yield Fact("Peers", f"{listed} {graph} {rest}")
         return
-    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
+    yield Fact("Sites", f"{listed} {rest}")
     if study.nodes:
         below = f"each with at most {study.fanout} parties below it"
         yield Fact("Nodes", f"{len(study.nodes)} gather sums for the hub, {below}.")
@@ -348,7 +318,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
 
     params, budget = study.params, study.budget
     if budget is None:
-        yield Fact("Cost", "NOTHING IS GUARANTEED: the result is exact and nobody is protected.")
+        yield Fact("Cost", "NOTHING IS GUARANTEED: the result is exact and no person is protected.")
         return
     near = Neighbours(params.neighbours)
     against = "against the party that sees most"
@@ -415,21 +385,12 @@ def _losses(study: "StudyFile", params: PeerStudy) -> str:
     return f"{room} But if {_some(fatal)} is lost, {end}."
 
 
-def _waiting(study: "StudyFile") -> Fact:
-    network = study.params
-    again = {0: "does not ask again", 1: "asks once more"}.get(
-        network.retries, f"asks up to {network.retries} more times"
-    )
-    who = "each peer" if study.topology == "gossip" else "the hub"
-    return Fact(
-        "Waiting",
-        f"parties have {network.join_timeout:g} seconds to join. After that, {who} waits {network.deadline:g} seconds for an "
-        f"answer and {again}.",
-    )
+def _is_gossip(study: "StudyFile") -> bool:
+    return study.topology == "gossip"
 
 
 def _role(study: "StudyFile") -> str:
-    return "peer" if study.topology == "gossip" else "site"
+    return "peer" if _is_gossip(study) else "site"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -476,14 +437,13 @@ def study_report(path: Path) -> "Report":
         if result.is_file() and (run := read_report(result)).digest == study.digest:
             # The result says more than the agreement, so it becomes the report, with what was agreed first in its facts.
             return replace(run, facts=(*agreed, *run.facts))
-    parties = study.peers if study.topology == "gossip" else study.sites
     return Report(
         kind="study",
         title=f'Study "{study.name}", as agreed',
         answer=who_learns(study, whose="each"),
         study=study.name,
         digest=study.digest,
-        sites=tuple(SitePart(party.name, party.certificate.pin) for party in parties),
+        sites=tuple(SitePart(party.name, party.certificate.pin) for party in study.holders),
         warnings=tuple(fact.text for fact in facts if fact.alarming),
         # All who see the same digest have the same study.
         facts=(*agreed, FactLine("Digest", study.digest)),
@@ -537,42 +497,26 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
 def facts_in(path: Path, passphrase: "Passphrase | None" = None) -> Facts:
     """What may be shown of a file: a certificate, a request, or private keys with the certificate beside them."""
     from eigenveil.network.authority import CertificateRequest
-    from eigenveil.network.certificates import contents
+    from eigenveil.network.certificates import Certificate, authority_in, contents, in_file, is_authority
 
     raw = contents(path)
     if b"PRIVATE KEY-----" in raw:
         return _private_facts(path, passphrase)
     if raw.lstrip().startswith(b"-----BEGIN CERTIFICATE REQUEST-----"):
         return [("kind", "a request, for the coordinator to sign; public"), *party_facts(CertificateRequest.load(path))]
-    return _certificate_facts(path)
-
-
-def _certificate_facts(path: Path) -> Facts:
-    from eigenveil.network.certificates import Certificate, authority_in, contents, in_file, is_authority
-
-    if is_authority(contents(path)):
+    if is_authority(raw):
         authority = in_file(path, authority_in)
         dates = dates_of(authority.not_valid_before_utc, authority.not_valid_after_utc)
         return [("kind", "the certificate of a study's authority; public"), *dates]
     certificate = in_file(path, Certificate.read)
-    return [
-        ("kind", "a certificate; public"),
-        *party_facts(certificate),
-        *dates_of(certificate.begins, certificate.ends),
-    ]
+    dates = dates_of(certificate.begins, certificate.ends)
+    return [("kind", "a certificate; public"), *party_facts(certificate), *dates]
 
 
 def _private_facts(path: Path, passphrase: "Passphrase | None") -> Facts:
     from eigenveil.data.archive import unsafe
-    from eigenveil.network.certificates import (
-        Certificate,
-        Keys,
-        contents,
-        in_file,
-        is_locked,
-        party_keys_in,
-        private_keys_in,
-    )
+    from eigenveil.network import certificates
+    from eigenveil.network.certificates import contents, in_file, is_locked, party_keys_in, private_keys_in
 
     # Shown, not refused: this command is how its owner finds out.
     why = unsafe(path, private=True)
@@ -586,16 +530,14 @@ def _private_facts(path: Path, passphrase: "Passphrase | None") -> Facts:
     if len(private_keys_in(path, passphrase=passphrase, even_if_readable=True)) == 1:
         return [("kind", "the PRIVATE key of a study's authority; it never leaves the coordinator"), *both]
     identity, tls_key = party_keys_in(path, passphrase=passphrase, even_if_readable=True)
-    facts = [
-        ("kind", "the PRIVATE keys of a party; they never leave its machine"),
-        *both,
-        *_pin_facts(identity.public.hex()),
-    ]
+    kind = ("kind", "the PRIVATE keys of a party; they never leave its machine")
+    facts = [kind, *both, *_pin_facts(identity.public.hex())]
     beside = path.with_suffix(".crt")
     if not beside.exists():
         return [*facts, ("certificate", f"{beside.name} is missing: the coordinator has not signed it yet")]
     # Made into `Keys` to check that the two files belong together.
-    certificate = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
+    keys = in_file(beside, lambda pem: certificates.Keys(certificates.Certificate.read(pem), identity, tls_key))
+    certificate = keys.certificate
     return [*facts, *party_facts(certificate)[:3], *dates_of(certificate.begins, certificate.ends)]
 
 

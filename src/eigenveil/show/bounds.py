@@ -13,7 +13,7 @@ from rich.text import Text
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.errors import join_names
+from eigenveil.errors import join_names, plain
 from eigenveil.estimators.bounds.columns import ColumnBoundsResult
 from eigenveil.estimators.bounds.rows import BoundsResult
 from eigenveil.estimators.bounds.saved import FORMAT, BoundsFile, guarantee_in, reach_of_ranges
@@ -23,30 +23,25 @@ from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import as_options, declared
 from eigenveil.params.values import text_of
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.console import Line
-from eigenveil.show.terminal import Bar, BarChart, guarantee_panel, labelled, plain, simple_table, warning_panel
+from eigenveil.show.terminal import (
+    Bar,
+    BarChart,
+    guarantee_panel,
+    guarantee_values,
+    labelled,
+    simple_table,
+    warning_panel,
+)
 
 if TYPE_CHECKING:
     from eigenveil.show.console import View
 
-__all__ = [
-    "WIDEST",
-    "Asked",
-    "BoundsAnswer",
-    "saved_view",
-    "shared_cost",
-    "spectrum_step",
-    "spectrum_view",
-    "step_lines",
-]
-
 # The most columns whose numbers fit on a command line.
 WIDEST: Final = 16
-
 _TRADE: Final = (
     "A fit clips rows: a row whose norm exceeds the bound is scaled down to it. Its noise hides one row of that "
-    "norm. So a larger bound clips fewer people, but the noise grows with its square. Fill is the mean squared norm of the "
+    "norm. A larger bound clips fewer people, but the noise grows with its square. Bound usage is the mean squared norm of the "
     "clipped rows over the square of the bound: what there is to find, in units of the noise. A bound that clips a few people "
     "in a hundred is usually good. One that clips half of them keeps directions but loses how far people lie along them."
 )
@@ -153,49 +148,49 @@ class BoundsAnswer:
     def of(cls, bounds: BoundsResult | ColumnBoundsResult, query: Asked) -> "BoundsAnswer":
         """The answer for a bound on rows, or for ranges of columns."""
         # Both answers have the same parts, so the command prints them alike.
+        body: list[RenderableType]
         if isinstance(bounds, BoundsResult):
-            kind, dim, named = "rows", bounds.dim, bounds.row_bound is not None
-            values, body, steps = (
-                _rows_values(bounds),
-                list(_rows_view(bounds, query)),
-                tuple(_rows_steps(bounds, query)),
-            )
+            kind, dim, named, values = "rows", bounds.dim, bounds.row_bound is not None, _rows_values(bounds)
+            body, steps = [*_rows_view(bounds, query)], tuple(_rows_steps(bounds, query))
         else:
-            kind, dim, named = "columns", len(bounds.flat), bounds.low is not None
-            values, body, steps = (
-                _columns_values(bounds),
-                list(_columns_view(bounds)),
-                tuple(_columns_steps(bounds, query)),
-            )
-        head = {
+            kind, dim, named, values = "columns", len(bounds.flat), bounds.low is not None, _columns_values(bounds)
+            body, steps = [*_columns_view(bounds)], tuple(_columns_steps(bounds, query))
+        plain = {
             "format": FORMAT,
             "kind": kind,
             "dim": dim,
             "columns": None if query.columns is None else list(query.columns),
+            **values,
+            **guarantee_values(bounds.guarantee),
+            "next": [step.command for step in steps],
         }
-        following = {"next": [step.command for step in steps]}
-        view = Group(*body, Text(""), guarantee_panel(bounds.guarantee))
         return cls(
-            named=named, plain={**head, **values, **_cost(bounds.guarantee), **following}, view=view, steps=steps
+            named=named, plain=plain, view=Group(*body, Text(""), guarantee_panel(bounds.guarantee)), steps=steps
         )
 
 
-def _cost(guarantee: Guarantee) -> dict[str, Any]:
-    return {
-        "private": guarantee.private,
-        "guarantee": guarantee.to_dict(),
-        "guarantee_in_words": guarantee.to_text(),
-    }
+def _listed(array: Any) -> Any:
+    return None if array is None else array.tolist()
+
+
+def _noted(note: str) -> Iterator[Text]:
+    if note:
+        yield Text(f"{note[0].upper()}{note[1:]}.", style="yellow")
+
+
+def _give_or_take(error: float, shown: str) -> str:
+    # Without noise there is no error to show.
+    return f", give or take {shown}" if error else ""
 
 
 def _rows_values(bounds: BoundsResult) -> dict[str, Any]:
     return {
         "row_bound": bounds.row_bound,
         "mean_bound": bounds.mean_bound,
-        "center": None if bounds.center is None else bounds.center.tolist(),
+        "center": _listed(bounds.center),
         "center_error": bounds.center_error,
         "searched": bounds.searched,
-        "scale": None if bounds.scale is None else bounds.scale.tolist(),
+        "scale": _listed(bounds.scale),
         "quantile": bounds.quantile,
         "people": bounds.people,
         "people_error": bounds.people_error,
@@ -214,12 +209,11 @@ def _rows_view(bounds: BoundsResult, query: Asked) -> Iterator[RenderableType]:
     yield Text.assemble(
         ("row bound: ", "bold"),
         (f"{chosen.bound:.4g}", "bold green"),
-        f" {around}. It clips about {_share(chosen.clipped)} of people",
-        f", give or take {_share(chosen.error)}." if chosen.error else ".",
+        f" {around}. It clips about {chosen.clipped:.1%} of people",
+        f"{_give_or_take(chosen.error, f'{chosen.error:.1%}')}.",
     )
-    if bounds.note:
-        yield Text(f"{bounds.note[0].upper()}{bounds.note[1:]}.", style="yellow")
-    off = f", give or take {bounds.people_error:.0f}" if bounds.people_error else ""
+    yield from _noted(bounds.note)
+    off = _give_or_take(bounds.people_error, f"{bounds.people_error:.0f}")
     shift = f"; noise moved the mean by about {bounds.center_error:.2g}" if bounds.center_error else ""
     yield Text(f"people: {bounds.people:.0f}{off}{shift}", style="dim")
     yield Text("")
@@ -238,21 +232,18 @@ def _trade(bounds: BoundsResult, query: Asked) -> Table:
     table.columns[0].justify = "right"
     for candidate, share in zip(bounds.candidates, captured, strict=True):
         chosen = candidate.bound == bounds.row_bound
-        # Without noise there is no error to show.
-        off = f" ± {_share(candidate.error)}" if candidate.error else ""
-        row = [
+        off = f" ± {candidate.error:.1%}" if candidate.error else ""
+        shares = [] if share is None else [f"{share:.2f}"]
+        table.add_row(
             f"{candidate.bound:.4g}",
-            f"{_share(candidate.clipped)}{off}",
+            f"{candidate.clipped:.1%}{off}",
             f"{candidate.noise:.2f}x",
             f"{candidate.bound_usage:.2f}",
-        ]
-        more = [] if share is None else [f"{share:.2f}"]
-        table.add_row(*row, *more, "<- the answer" if chosen else "", style="bold green" if chosen else None)
+            *shares,
+            "<- the answer" if chosen else "",
+            style="bold green" if chosen else None,
+        )
     return table
-
-
-def _share(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def _rows_steps(bounds: BoundsResult, query: Asked) -> Iterator[Step]:
@@ -275,11 +266,8 @@ def _rows_steps(bounds: BoundsResult, query: Asked) -> Iterator[Step]:
     arguments = ["-n", f"{bounds.people:.0f}", "-d", bounds.dim, "-k", query.rank or "K"]
     arguments += ["--epsilon", text_of(query.budget.epsilon), "--delta", text_of(query.budget.delta)]
     # The fit above is told where the mean is, or has none, so the plan must not count a search.
-    arguments += [
-        "--bound-usage",
-        f"{bounds.chosen.bound_usage:.2g}",
-        *(["--no-search"] if bounds.searched else ["--center", "none"]),
-    ]
+    where = ["--no-search"] if bounds.searched else ["--center", "none"]
+    arguments += ["--bound-usage", f"{bounds.chosen.bound_usage:.2g}", *where]
     yield Step("To see what that fit will find, before you spend the budget:", command_of("plan", *arguments))
 
 
@@ -292,8 +280,8 @@ def _rounded(numbers: Any, *, unit: float) -> list[float]:
 def _columns_values(bounds: ColumnBoundsResult) -> dict[str, Any]:
     named = bounds.low is not None and bounds.high is not None
     return {
-        "low": None if bounds.low is None else bounds.low.tolist(),
-        "high": None if bounds.high is None else bounds.high.tolist(),
+        "low": _listed(bounds.low),
+        "high": _listed(bounds.high),
         "origin": bounds.origin.tolist() if named else None,
         "scale": bounds.scale.tolist() if named else None,
         "quantile": bounds.quantile,
@@ -310,13 +298,12 @@ def _columns_view(bounds: ColumnBoundsResult) -> Iterator[RenderableType]:
         yield Text(f"No bounds were found: {bounds.note}.", style="bold red")
         yield Text(_SQRT, style="dim")
         return
-    off = f", give or take {_share(bounds.error)}" if bounds.error else ""
+    off = _give_or_take(bounds.error, f"{bounds.error:.1%}")
     yield Text.assemble(
         ("column bounds: ", "bold"),
-        f"about {_share(bounds.clipped)} of people are clipped on each side of each column{off}.",
+        f"about {bounds.clipped:.1%} of people are clipped on each side of each column{off}.",
     )
-    if bounds.note:
-        yield Text(f"{bounds.note[0].upper()}{bounds.note[1:]}.", style="yellow")
+    yield from _noted(bounds.note)
     table = simple_table("column", "low", "high", "", no_wrap=True)
     names = bounds.columns or tuple(f"column {i}" for i in range(1, len(bounds.low) + 1))
     for name, low, high, flat in list(zip(names, bounds.low, bounds.high, bounds.flat, strict=True))[:_MOST_COLUMNS]:
@@ -366,12 +353,8 @@ def _bounds_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _number(plain, name)
     low, high = plain.get("low"), plain.get("high")
     if low is not None and high is not None:
-        yield (
-            "ranges",
-            join_names(
-                f"{name} {lower:.4g} to {upper:.4g}" for name, lower, upper in zip(names, low, high, strict=True)
-            ),
-        )
+        ends = (f"{name} {start:.4g} to {end:.4g}" for name, start, end in zip(names, low, high, strict=True))
+        yield "ranges", join_names(ends)
     for name, word in (("center", "mean"), ("scale", "units")):
         if plain.get(name) is not None:
             yield word, join_names(f"{column} {value:.4g}" for column, value in zip(names, plain[name], strict=True))
@@ -414,25 +397,19 @@ def _spectrum_bars(released: ReleasedSpectrum) -> "View":
         style="bold",
     )
     # Numbers of components are aligned, whatever their digits.
-    digits = len(str(min(_MOST_BARS, len(values))))
+    digits, shown = len(str(min(_MOST_BARS, len(values)))), enumerate(values[:_MOST_BARS].tolist(), start=1)
     bars = (
-        Bar(
-            label=f"{at:>{digits}}",
-            value=float(value),
-            note=f"{value:.4f}",
-            style="cyan" if value > 2 * error else "dim",
-        )
-        for at, value in enumerate(values[:_MOST_BARS], start=1)
+        Bar(label=f"{at:>{digits}}", value=value, note=f"{value:.4f}", style="cyan" if value > 2 * error else "dim")
+        for at, value in shown
     )
     yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")
     if len(values) > _MOST_BARS:
         yield Text(f"and {len(values) - _MOST_BARS} more")
-    off = f", give or take {released.people_error:.0f}" if released.people_error else ""
+    off = _give_or_take(released.people_error, f"{released.people_error:.0f}")
     yield Text(
-        f"mean squared norm: {released.spectrum.bound_usage:.2f} of row_bound^2 (fill); people: {released.people:.0f}{off}"
+        f"mean squared norm: {released.spectrum.bound_usage:.2f} of row_bound^2 (bound usage); people: {released.people:.0f}{off}"
     )
-    if released.why:
-        yield Text(f"{released.why[0].upper()}{released.why[1:]}.", style="yellow")
+    yield from _noted(released.why)
 
 
 def spectrum_step(

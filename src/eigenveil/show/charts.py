@@ -27,22 +27,6 @@ from eigenveil.show.marks import (
     words,
 )
 
-__all__ = [
-    "Point",
-    "Span",
-    "bars_chart",
-    "budget_chart",
-    "convergence_chart",
-    "cumulative_chart",
-    "heat_chart",
-    "loadings_chart",
-    "plan_chart",
-    "scatter_chart",
-    "scree_chart",
-    "shares_chart",
-    "taking_part_chart",
-]
-
 # Sizes of what fits: names of a heat map and of a grid of sites, bars of one component, and how wide a name may be.
 MOST_ROWS: Final = 40
 MOST_BARS: Final = 10
@@ -74,13 +58,12 @@ class Span:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """What one epsilon buys: captured variance and sine, each with an interval for nine fits in ten, and what random
-    directions would capture."""
+class EpsilonPoint:
+    """What one epsilon buys, with intervals for nine fits in ten, and what random directions capture."""
 
     epsilon: float
-    captured: Ends
-    sine: Ends
+    captured: Span
+    sine: Span
     nothing: float
 
     def __post_init__(self) -> None:
@@ -141,14 +124,7 @@ def scree_chart(
         share = [f"{fraction:.1%}" for fraction in shares[at : at + 1]]
         ends = [end for span in spans[at : at + 1] for end in (span.low, span.high)]
         rows.append((at + 1, float(variance), *share, *ends))
-    return Chart(
-        title="Variance along each component",
-        description=text,
-        height=240.0,
-        marks=tuple(marks),
-        header=header,
-        rows=tuple(rows),
-    )
+    return Chart(title="Variance along each component", description=text, marks=marks, header=header, rows=rows)
 
 
 def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
@@ -183,14 +159,7 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
     for at, total in enumerate(sums):
         ends = [f"{end:.1%}" for span in spans[at : at + 1] for end in (span.low, span.high)]
         rows.append((at + 1, f"{total:.1%}", *ends))
-    return Chart(
-        title="Share of the variance, added up",
-        description=summary,
-        height=240.0,
-        marks=tuple(marks),
-        header=header,
-        rows=tuple(rows),
-    )
+    return Chart(title="Share of the variance, added up", description=summary, marks=marks, header=header, rows=rows)
 
 
 def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str) -> Chart:
@@ -220,7 +189,7 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
         title=title,
         description=f"Largest weights: {first}.{left}",
         height=height + 14,
-        marks=tuple(marks),
+        marks=marks,
         header=("column", "weight"),
         rows=rows,
     )
@@ -246,7 +215,7 @@ def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -
         title=title,
         description=f"{extent}.",
         height=22.0 * len(rows) + 6,
-        marks=tuple(marks),
+        marks=marks,
         header=("name", "share"),
         rows=rows,
     )
@@ -283,9 +252,9 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
         title="Weights of columns in components",
         description=summary,
         height=top + 15.0 * len(order) + 6,
-        marks=tuple(marks),
+        marks=marks,
         header=header,
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
@@ -315,8 +284,7 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     return Chart(
         title="How far the directions moved",
         description=summary,
-        height=240.0,
-        marks=tuple(marks),
+        marks=marks,
         header=("round", "largest angle, as a sine"),
         rows=tuple(moves),
     )
@@ -347,14 +315,7 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     parts = [f"{in_bytes(sum(values))} {name}{mark}" for (name, values), mark in zip(series, colours, strict=False)]
     rows: list[tuple[Cell, ...]] = [(at + 1, *(in_bytes(values[at]) for _, values in series)) for at in range(count)]
     summary = f"{' and '.join(parts)} in all."
-    return Chart(
-        title=title,
-        description=summary,
-        height=240.0,
-        marks=tuple(marks),
-        header=(axis, *(name for name, _ in series)),
-        rows=tuple(rows),
-    )
+    return Chart(title=title, description=summary, marks=marks, header=(axis, *(name for name, _ in series)), rows=rows)
 
 
 def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) -> Chart:
@@ -394,7 +355,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
         title="Who took part in which round",
         description=summary,
         height=height,
-        marks=tuple(marks),
+        marks=marks,
         header=("name", "rounds answered", "of"),
         rows=rows,
     )
@@ -427,14 +388,14 @@ def budget_chart(epsilon: float) -> Chart:
         title="Epsilon on a scale",
         description=summary,
         height=76.0,
-        marks=tuple(marks),
+        marks=marks,
         header=("epsilon", "called"),
         rows=rows,
     )
 
 
 def plan_chart(
-    points: Sequence[Point],
+    points: Sequence[EpsilonPoint],
     *,
     target: float,
     title: str,
@@ -482,9 +443,7 @@ def plan_chart(
         f"direction is found and 100% if one is lost. {note}"
     )
     rows = tuple((point.epsilon, *_ends(point.captured), *_ends(point.sine), point.nothing) for point in ordered)
-    return Chart(
-        title=title, description=summary.strip(), height=254.0, marks=tuple(marks), header=_PLAN_HEADER, rows=rows
-    )
+    return Chart(title=title, description=summary.strip(), height=254.0, marks=marks, header=_PLAN_HEADER, rows=rows)
 
 
 def _ends(interval: Ends) -> tuple[float, float, float]:
@@ -522,5 +481,5 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     )
     # No table: the numbers themselves are in the owner's file of scores.
     return Chart(
-        title="Scores of the rows: RAW DATA", description=summary, height=370.0, marks=tuple(marks), header=(), rows=()
+        title="Scores of the rows: RAW DATA", description=summary, height=370.0, marks=marks, header=(), rows=()
     )

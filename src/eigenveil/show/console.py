@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     View: TypeAlias = Iterable[RenderableType | "Line"]
 
-__all__ = ["Line", "busy", "draw", "is_seen", "output", "watched"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

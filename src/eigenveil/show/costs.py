@@ -11,27 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.errors import plain
 from eigenveil.privacy.facts import weak_words
 from eigenveil.privacy.guarantee import Guarantee, Loss, price
 from eigenveil.show.disclosure import rounded
-from eigenveil.show.terminal import plain, simple_table
+from eigenveil.show.terminal import simple_table
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import DatasetState, Entry, StudyReplay
     from eigenveil.show.console import View
-
-__all__ = [
-    "SHOWN_DIGITS",
-    "Release",
-    "cost_view",
-    "dataset_view",
-    "entry_table",
-    "log_view",
-    "noise_view",
-    "study_epsilon",
-    "sum_values",
-    "sum_view",
-]
 
 
 @final

@@ -28,25 +28,13 @@ if TYPE_CHECKING:
     from eigenveil.network.study import Place, StudyFile
     from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = [
-    "WHEN_THERE",
-    "cost_fact",
-    "disclose",
-    "disclose_stream",
-    "leaving_peer",
-    "listed",
-    "party_words",
-    "remaining_budget_text",
-    "rounded",
-    "site_disclosures",
-    "title_words",
-]
-
 # Facts that the screen tells in its own, more exact words.
 _TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "People", "Cost", "Restarts"})
 _REHEARSAL: Final = (
-    "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IN THIS TABLE IS PROTECTED."
+    "A REHEARSAL: anyone who has the study file can subtract all noise. NO PERSON IN THIS TABLE IS PROTECTED."
 )
+# Sums without noise are shown in red.
+_LOUD: Final = "bold red"
 
 
 def disclose(
@@ -65,29 +53,25 @@ def disclose(
     `leaving` says what leaves and to whom. `joined` says how the study goes on where it was joined before.
     """
     study, account = agent.study, agent.account
-    voice.say(f'Study "{study.name}" asks for your data', style="bold")
-    voice.gap()
-    if study.seed is not None:
-        from eigenveil.show.terminal import warning_panel
-
-        voice.show(warning_panel(_REHEARSAL), [f"WARNING: {_REHEARSAL}"])
-    learned = Fact("", who_learns(study, whose="this"))
-    voice.say(learned.text, style=_style(learned))
-    voice.gap()
-    state = next((dataset for dataset in accounts.datasets() if dataset.name == account.dataset), None)
-    voice.item("Columns used", _columns(study, holding, data))
+    _open_screen(voice, study, "data")
+    # Names of columns are in the public study file; the other columns of the table are counted and not named.
+    among = "" if holding.columns is None else f" ({len(study.columns)} of the {holding.columns} in {data.name})"
+    voice.item("Columns used", f"{listed_columns(study)}{among}")
     if voice.terminal:
         # How many rows and people there are is private: for the person at this terminal, never for a log.
-        voice.item("Rows", _rows(study, holding))
+        person = study.params.person
+        # People were counted only where a column names them.
+        each = "each taken for a different person"
+        whose = each if person is None else f'from {holding.people:,} people (column "{person}")'
+        voice.item("Rows", f"{holding.rows.shape[0]:,}, {whose}")
     _show(voice, (fact for fact in facts_of(study) if fact.label == "People"))
-    _show(voice, [cost_fact(account, state, life=agent.life, joined=joined is not None)])
+    _show(voice, [cost_fact(account, _state(accounts, account), life=agent.life, joined=joined is not None)])
     if account.private and agent.life is None:
         none = "none is set, so nothing limits what all studies together may cost."
         voice.item("Total budget", none, style="yellow")
     _show(voice, leaving)
     _show(voice, (fact for fact in facts_of(study) if fact.label not in _TOLD_ABOVE))
-    voice.item("Ledger", f'{ledger.absolute()}, dataset "{account.dataset}"')
-    voice.item("Study file", f"id {study.params.id}, digest {study.digest}")
+    _show_files(voice, study, account, ledger)
     voice.item("Parties", f"{len(study.places)}, each with its pin (the fingerprint of a party's key):")
     _show_parties(voice, agent)
     voice.gap()
@@ -108,50 +92,40 @@ def disclose_stream(
 ) -> None:
     """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
     study, account = agent.study, agent.account
-    voice.say(f'Study "{study.name}" asks for your stream', style="bold")
+    _open_screen(voice, study, "stream")
+    voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
+    _show(voice, [cost_fact(account, _state(ledger, account), life=agent.life, joined=joined)])
+    # What was said above, in words for this very site, is not repeated.
+    _show(voice, (fact for fact in facts_of(study) if fact.label not in _TOLD_ABOVE - {"People"}))
+    _show_files(voice, study, account, ledger_path)
+    voice.gap()
+
+
+def _open_screen(voice: StatusWriter, study: "StudyFile", what: str) -> None:
+    """What is wanted, that it is a rehearsal if it is one, and who learns what."""
+    voice.say(f'Study "{study.name}" wants to use your {what}', style="bold")
     voice.gap()
     if study.seed is not None:
-        voice.say(
-            "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IS PROTECTED.", style="red"
-        )
-    loud = study.trust in ("hub", "none")
-    voice.say(who_learns(study, whose="this"), style="bold red" if loud else None)
+        from eigenveil.show.terminal import warning_panel
+
+        voice.show(warning_panel(_REHEARSAL), [f"WARNING: {_REHEARSAL}"])
+    learned = Fact("", who_learns(study, whose="this"))
+    voice.say(learned.text, style=_LOUD if learned.alarming else None)
     voice.gap()
-    voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
-    state = next((dataset for dataset in ledger.datasets() if dataset.name == account.dataset), None)
-    cost = cost_fact(account, state, life=agent.life, joined=joined)
-    voice.item(cost.label, cost.text)
-    # What was said above, in words for this very site, is not repeated.
-    for fact in facts_of(study):
-        if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
-            voice.item(fact.label, fact.text)
-    voice.item("Ledger", f'{ledger_path.absolute()}, dataset "{account.dataset}"')
+
+
+def _state(ledger: "DurableLedger", account: "StudyBudget") -> "DatasetState | None":
+    return next((dataset for dataset in ledger.datasets() if dataset.name == account.dataset), None)
+
+
+def _show_files(voice: StatusWriter, study: "StudyFile", account: "StudyBudget", ledger: Path) -> None:
+    voice.item("Ledger", f'{ledger.absolute()}, dataset "{account.dataset}"')
     voice.item("Study file", f"id {study.params.id}, digest {study.digest}")
-    voice.gap()
-
-
-def _style(fact: Fact) -> str | None:
-    return "bold red" if fact.alarming else None
 
 
 def _show(voice: StatusWriter, facts: Iterable[Fact]) -> None:
     for fact in facts:
-        voice.item(fact.label, fact.text, style=_style(fact))
-
-
-def _columns(study: "StudyFile", holding: "SiteData", data: Path) -> str:
-    # Names of columns are in the public study file; the other columns of the table are counted and not named.
-    among = "" if holding.columns is None else f" ({len(study.columns)} of the {holding.columns} in {data.name})"
-    return f"{listed_columns(study)}{among}"
-
-
-def _rows(study: "StudyFile", holding: "SiteData") -> str:
-    # Nobody has counted people where no column names them.
-    person = study.params.person
-    whose = (
-        "each taken for a different person" if person is None else f'from {holding.people:,} people (column "{person}")'
-    )
-    return f"{holding.rows.shape[0]:,}, {whose}"
+        voice.item(fact.label, fact.text, style=_LOUD if fact.alarming else None)
 
 
 def _show_parties(voice: StatusWriter, agent: "SiteAgent | PeerAgent") -> None:
@@ -185,16 +159,11 @@ def site_disclosures(study: "StudyFile", parties: "Parties", *, above: "Place", 
     # The site's own count, which it enforces: it answers no more different questions than this.
     each = f"The site sends at most {_numbers(numbers)} in each, plus headers"
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
-    sums = _sums(
-        study,
-        plan,
-        count=task.people is None,
-        center=task.center,
-        trace=task.needs_trace,
-        bounds=task.bounds,
-    )
+    sums = _sums(study, plan, count=task.people is None, center=task.center, trace=task.needs_trace, bounds=task.bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
-    yield Fact("Connection", f"this site connects to {_the(above)} at {address or above.address}.")
+    named = _named(above)
+    named = named if named.startswith('"') else f"the {named}"
+    yield Fact("Connection", f"this site connects to {named} at {address or above.address}.")
 
 
 def leaving_peer(
@@ -224,11 +193,11 @@ def leaving_peer(
     # A sum of rows with its count has d + 1 numbers.
     product = spec.fit.method.message_size(dim, plan)
     times = parties.terms.among(()).mixing.steps
-    again = (
-        f" Of these, {spec.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
-        if spec.restarts
-        else ""
-    )
+    again = ""
+    if spec.restarts:
+        again = (
+            f" Of these, {spec.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
+        )
     counted = dim * ENTRIES.count if bounds.finds_scale else NORMS.count if bounds.finds_bound else 0
     gap_entries = 0 if bounds.gaps is None else bounds.gaps.entries
     numbers = max(product, dim + 1 + gap_entries, counted)
@@ -264,36 +233,31 @@ def _numbers(count: int) -> str:
     from eigenveil.show.marks import in_bytes
 
     # Every number on the wire has 8 bytes, a float or a masked integer.
-    return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"
+    return f"{count:,} number{'s' * (count != 1)} ({in_bytes(8 * count)})"
 
 
 def _sums(
-    study: "StudyFile",
-    plan: "MethodPlan",
-    *,
-    count: bool,
-    center: object,
-    trace: bool,
-    bounds: "RowBounds",
+    study: "StudyFile", plan: "MethodPlan", *, count: bool, center: object, trace: bool, bounds: "RowBounds"
 ) -> list[str]:
     from eigenveil.methods import method_of
 
-    people, role = study.unit.kind == "person", "peer" if study.topology == "gossip" else "site"
-    whole = "complete " * (bounds.gaps is not None and bounds.gaps.drops)
-    sums = [
-        f"the number of {'people with complete rows' if people and whole else 'people' if people else f'{whole}rows'}"
-    ]
-    sums = sums if count else []
-    sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.finds_bound else []
-    sums += (
-        ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.finds_scale else []
+    gaps, role = bounds.gaps, "peer" if study.topology == "gossip" else "site"
+    people, complete = study.unit.kind == "person", gaps is not None and gaps.drops
+    counted = (
+        "people with complete rows" if people and complete else "people" if people else "complete " * complete + "rows"
     )
-    sums += [f"the sum of {'their' if people else 'the'} rows (for the mean)"] if isinstance(center, str) else []
-    if bounds.gaps is not None and bounds.gaps.divides:
-        each = "each column" if bounds.gaps.rule == "counts" else "each pair of groups of columns"
-        sums.append(f"how many {'people' if people else 'rows'} have {each} (for missing values)")
-    sums.append(method_of(plan.method).disclosure(plan.width, role=role))
-    return sums + (["the sum of squares of all entries"] if trace else [])
+    observed = "each column" if gaps is not None and gaps.rule == "counts" else "each pair of groups of columns"
+    sums = {
+        f"the number of {counted}": count,
+        "how many rows are longer than each of many norms (for the bound)": bounds.finds_bound,
+        "how many entries of each column exceed each of many numbers (for its units)": bounds.finds_scale,
+        f"the sum of {'their' if people else 'the'} rows (for the mean)": isinstance(center, str),
+        f"how many {'people' if people else 'rows'} have {observed} (for missing values)": gaps is not None
+        and gaps.divides,
+        method_of(plan.method).disclosure(plan.width, role=role): True,
+        "the sum of squares of all entries": trace,
+    }
+    return [text for text, leaves in sums.items() if leaves]
 
 
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
@@ -305,7 +269,9 @@ def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Ite
         who, pin = _named(party), pin_words(party.pin)
         if party is me:
             yield f"{who}, this {party.certificate.role}", pin, "dim"
-        elif policy is not None and _pinned(party, policy):
+        elif policy is not None and party.pin in (
+            policy.pins.hub if party.certificate.role == "hub" else (policy.pins.peers.get(party.name),)
+        ):
             yield f"{who}, pinned by your policy", pin, None
         else:
             yield f"{who}, NOT verified: compare this fingerprint by telephone", pin, "yellow"
@@ -319,57 +285,32 @@ def _named(party: "Place") -> str:
     return f'"{name}"' if name.startswith(f"{role} ") else f'{role} "{name}"'
 
 
-def _the(party: "Place") -> str:
-    named = _named(party)
-    return named if named.startswith('"') else f"the {named}"
-
-
-def _pinned(party: "Place", policy: "Policy") -> bool:
-    if party.certificate.role == "hub":
-        return party.pin in policy.pins.hub
-    return policy.pins.peers.get(party.name) == party.pin
-
-
 def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool) -> Fact:
     """What the study costs each row or person, beside what the dataset has cost so far and may cost in total.
 
     `joined`: the study is counted in `state` already.
     """
-    name, label = (
-        f'dataset "{account.dataset}"',
-        f"Cost to each {'person' if account.unit is None else account.unit.kind}",
-    )
+    name, kind = f'dataset "{account.dataset}"', "person" if account.unit is None else account.unit.kind
+    label = f"Cost to each {kind}"
     # In capitals, so that the screen shows it in red: no number could be compared with a budget.
     if account.epsilon is None or account.delta is None:
         loses = f"In the ledger, {name} loses its guarantee for good, whatever is done with it later."
         return Fact(label, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
-    max_epsilon = _with_this_study(account, state, life=life, joined=joined)
-    cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g}."
     # A study and a policy may count at two deltas, and epsilons at two deltas cannot be compared.
     delta = account.delta if life is None else life.delta
-    allowed = "" if life is None else f" of the {life.epsilon:g} your policy allows, both"
-    total = f"In total with this study: at most epsilon {max_epsilon}{allowed} at delta {delta:g}."
-    return Fact(label, f"{cost} {_so_far(state, delta, name)} {total}")
-
-
-def _so_far(state: "DatasetState | None", delta: float, name: str) -> str:
-    if state is None:
-        return f"So far {name} has cost nothing."
-    parts = (("spent", state.spent), ("reserved by open studies", state.reserved), ("counted in total", state.counted))
-    each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {label}" for label, mu in parts)
-    return f"So far {name}, as epsilon at delta {delta:g}: {each}."
-
-
-def _with_this_study(
-    account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool
-) -> str:
-    assert account.delta is not None
-    delta = account.delta if life is None else life.delta
-    counted, beyond = (0.0, 0.0) if state is None else (state.counted, state.extra_delta)
+    counted, extra = (0.0, 0.0) if state is None else (state.counted, state.extra_delta)
     if not joined:
         # Squares of mu add up, and so do the parts of delta that masks take.
-        counted, beyond = math.hypot(counted, account.mu), beyond + account.extra_delta
-    return rounded(_epsilon(counted, delta - beyond))
+        counted, extra = math.hypot(counted, account.mu), extra + account.extra_delta
+    so_far = f"So far {name} has cost nothing."
+    if state is not None:
+        parts = {"spent": state.spent, "reserved by open studies": state.reserved, "counted in total": state.counted}
+        listing = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {text}" for text, mu in parts.items())
+        so_far = f"So far {name}, as epsilon at delta {delta:g}: {listing}."
+    allowed = "" if life is None else f" of the {life.epsilon:g} your policy allows, both"
+    total = f"at most epsilon {rounded(_epsilon(counted, delta - extra))}{allowed} at delta {delta:g}."
+    cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g}."
+    return Fact(label, f"{cost} {so_far} In total with this study: {total}")
 
 
 def remaining_budget_text(state: "DatasetState", life: "Budget | None") -> str:
@@ -417,7 +358,3 @@ def listed(texts: Sequence[str]) -> str:
     """
     *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number != 1)}"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from eigenveil.estimators.terms import Round
     from eigenveil.model import Model
 
-__all__ = ["LivePage", "PageAddress", "PageBudget", "PageState", "live_page", "scree_words"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -5,35 +5,17 @@ A chart knows nothing of PCA. It carries its own text alternatives: a title, a d
 
 import io
 import math
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Literal, TypeAlias, final
 
 from eigenveil.errors import plain
 
-__all__ = [
-    "COLOURS",
-    "Cell",
-    "Chart",
-    "Mark",
-    "Place",
-    "Plane",
-    "escaped",
-    "fitted",
-    "in_bytes",
-    "numbers",
-    "png",
-    "short",
-    "ticks",
-    "variables",
-    "width_of",
-]
-
 Place: TypeAlias = tuple[float, float]
 Cell: TypeAlias = str | float | int | None
-
 # Light and dark. Every text colour has a contrast of at least 4.5 to 1 on its ground, and every mark of 3 to 1.
 COLOURS: Final = {
     "ground": ("#ffffff", "#0d1117"),
@@ -182,10 +164,15 @@ class Chart:
 
     title: str
     description: str
-    height: float
-    marks: tuple[Mark, ...]
+    marks: Sequence[Mark]
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: Sequence[tuple[Cell, ...]]
+    height: float = 240.0
+
+    def __post_init__(self) -> None:
+        # Drawn by other threads, so nothing of it may change.
+        object.__setattr__(self, "marks", tuple(self.marks))
+        object.__setattr__(self, "rows", tuple(self.rows))
 
     def svg(self, name: str = "chart") -> str:
         """The drawing inside a page. `name` must be another one for each chart of the page."""
@@ -200,7 +187,7 @@ class Chart:
     def document(self) -> str:
         """A file of its own, light or dark as the reader's screen is, with the title and the words on it."""
         # 296 units of letters of 12 are as wide as the drawing in bold ones of 14.
-        lines = list(_wrapped(self.description, 68))
+        lines = textwrap.wrap(plain(self.description), 68)
         top, height = 34.0, self.height + 52 + 15 * len(lines)
         style = (
             f":root{{{variables(dark=False)}}}@media(prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
@@ -220,12 +207,6 @@ class Chart:
             f'<g transform="translate(0 {top:g})">\n' + "\n".join(mark.svg() for mark in self.marks) + "\n</g>\n"
             f"{''.join(below)}\n</svg>\n"
         )
-
-
-def _wrapped(text: str, width: int) -> Iterable[str]:
-    import textwrap
-
-    return textwrap.wrap(plain(text), width)
 
 
 def png(chart: Chart) -> bytes:

@@ -14,8 +14,6 @@ from eigenveil.show.charts import scree_chart
 from eigenveil.show.marks import escaped
 from eigenveil.show.pages import figure, fragment, table
 
-__all__ = ["html_of"]
-
 
 @singledispatch
 def html_of(result: object) -> str:

@@ -23,7 +23,6 @@ from eigenveil.plan.facts import method_words
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import (
     MOST_BARS,
-    Point,
     Span,
     bars_chart,
     budget_chart,
@@ -38,28 +37,8 @@ from eigenveil.show.charts import (
     taking_part_chart,
 )
 from eigenveil.show.marks import Cell, Chart, escaped, in_bytes, variables
+from eigenveil.show.report import clipping_facts, floor_words, round_rows
 from eigenveil.show.values import ComponentsPart, PlanPart, Report, RoundPart, TablePart, from_json, to_json
-
-__all__ = [
-    "ENDINGS",
-    "SORT",
-    "STYLE",
-    "charts_of",
-    "cumulative_of",
-    "figure",
-    "fragment",
-    "hash_of",
-    "listing",
-    "page",
-    "plan_of",
-    "prose",
-    "read_report",
-    "require_printer",
-    "scree_of",
-    "table",
-    "to_html",
-    "write_report",
-]
 
 # Sorting is the only script. The buttons are made here, so that nothing is dead without it.
 SORT: Final = """
@@ -172,7 +151,7 @@ body{margin:0;background:var(--ground)}
 .eigenveil dl.short{grid-template-columns:fit-content(9rem) 1fr fit-content(9rem) 1fr;break-inside:avoid}
 .eigenveil .scroll td.w{min-width:9em;max-width:18em}
 .eigenveil dd ul{margin:0}
-.eigenveil td,.eigenveil th{padding-top:.1rem;padding-bottom:.1rem}
+.eigenveil td,.eigenveil th{padding:.1rem .5rem .1rem 0}
 .eigenveil main{padding:0;max-width:none}
 .eigenveil svg.chart{max-width:430px}
 .eigenveil .charts{grid-template-columns:1fr 1fr}
@@ -201,23 +180,16 @@ def prose(text: object) -> str:
     return _RUN.sub(r"<bdi>\g<0></bdi>", escaped(text))
 
 
-def cell(value: Cell) -> str:
-    """A number in four digits, or a text, as it stands in a table.
-
-    >>> cell(0.123456), cell("<b>"), cell(None)
-    ('0.1235', '&lt;b&gt;', '')
-    """
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else prose(value)
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, sorts: bool = False) -> str:
-    """A table with a header. Columns of numbers are aligned to the right, and `sorts` lets the script sort it.
+    """A table with a header. Columns of numbers, in four digits, are aligned to the right. The script sorts it if it `sorts`.
 
-    >>> table(["a"], [["<b>"]]).count("&lt;b&gt;")
-    1
+    >>> table(["a", "b", "c"], [["<b>", 0.123456, None]]).partition("<tbody>")[2]
+    '<tr><td>&lt;b&gt;</td><td class="n">0.1235</td><td class="n"></td></tr></tbody></table>'
     """
+
+    def cell(value: Cell) -> str:
+        return "" if value is None else f"{value:.4g}" if isinstance(value, float) else prose(value)
+
     lines = [tuple(row) for row in rows]
     # Without rows every column would count as one of numbers.
     right = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(header))]
@@ -234,8 +206,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, sorts: bool 
 
 
 def _is_number(value: Cell) -> bool:
-    # None is an empty cell, and leaves a column of numbers what it is.
-    return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
+    # An empty cell leaves a column of numbers what it is.
+    return not isinstance(value, str) or value == "" or _NUMBER.fullmatch(value) is not None
 
 
 def listing(pairs: Iterable[tuple[str, Sequence[str]]], *, css: str = "") -> str:
@@ -306,9 +278,7 @@ _ROWS = 2000
 _TALL = 20
 _RAW = "RAW DATA: this report shows the owner's own rows. Only the owner may read it; do not pass it on."
 _PUBLIC = "It shows released and public numbers only. No row was read to make it."
-_OPEN = "Nobody is protected: its numbers come from the rows without privacy. Treat it as you treat the rows."
-# Movements below this are rounding error.
-_STILL = 1e-15
+_OPEN = "No person is protected: its numbers come from the rows without privacy. Treat it as you treat the rows."
 
 
 def to_html(report: Report) -> str:
@@ -330,7 +300,8 @@ def _sections(report: Report) -> Iterator[str]:
     if report.rounds:
         yield _rounds(report)
     if report.plan is not None:
-        yield f"<h2>What an epsilon buys</h2>{figure(plan_of(report.plan, mark=_mark(report)), 'plan')}"
+        mark = "this fit" if report.components is not None else "asked"
+        yield f"<h2>What an epsilon buys</h2>{figure(plan_of(report.plan, mark=mark), 'plan')}"
     for listed in report.lists:
         yield f"<h2>{prose(listed.title)}</h2><ul>{''.join(f'<li>{prose(item)}</li>' for item in listed.items)}</ul>"
     if report.facts:
@@ -366,10 +337,6 @@ def _share(value: Cell) -> float | None:
         return None
 
 
-def _mark(report: Report) -> str:
-    return "this fit" if report.components is not None else "asked"
-
-
 def _top(report: Report) -> str:
     parts = [f"<h1>{prose(report.title)}</h1>"]
     if report.raw:
@@ -403,12 +370,8 @@ def cumulative_of(part: ComponentsPart) -> Chart:
 
 def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
-    points = [
-        Point(epsilon=point.epsilon, captured=point.captured, sine=point.sine, nothing=point.nothing)
-        for point in part.points
-    ]
     title = f"Accuracy against epsilon: {method_words(part.method)}"
-    return plan_chart(points, target=part.asked, title=title, note=part.note, mark=mark, of=part.of)
+    return plan_chart(part.points, target=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 
 
 def _variance(part: ComponentsPart) -> str:
@@ -419,15 +382,7 @@ def _variance(part: ComponentsPart) -> str:
 
 
 def _about_noise(part: ComponentsPart) -> Iterator[str]:
-    if not part.floor_known:
-        yield "Noise was added, and its floor is not known: any component may be noise alone."
-    elif part.noise_floor == 0:
-        yield "No noise was added, so there is no noise floor."
-    else:
-        yield (
-            f"Noise alone exceeds the noise floor, {part.noise_floor:.4g}, in one fit of a hundred. A component below it may "
-            "be noise alone, and counts as having no share of the variance."
-        )
+    yield floor_words(part)
     if part.intervals:
         yield (
             "Lines on the bars, and the band: where the variances of the clipped rows lie in about 98 fits of a hundred, all of "
@@ -440,23 +395,10 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield "Columns were divided by their scale first, so variances have no unit, and each column counts alike."
     elif part.mean or part.shares:
         yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
-    if part.clipped_fraction is not None:
-        share = f"{part.clipped_fraction:.0%}"
-        yield f"Clipped share: about {share} of people had rows beyond the row bound, which were shortened to it."
-    elif part.bound_usage is not None:
-        yield "Clipped share: not released. Counting the clipped rows would take a part of the budget."
-    if part.taken is not None and part.unseen is not None:
-        cut = part.taken
-        yield (
-            f"Clipping took about {cut.value:.0%} of all squared norms ({cut.low:.0%} to {cut.high:.0%}), as far as the released "
-            f"norms show. They do not show long rows that noise hides, at most {part.unseen:.1%} of all. The variances here are "
-            "those of the clipped rows."
-        )
+    for label, text in clipping_facts(part):
+        yield f"{label.capitalize()}: {text}."
     if part.bound_usage is not None:
-        yield (
-            f"Bound usage: {part.bound_usage:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. "
-            "Near 0, the bound is larger than needed and the noise is too. Near 1, nearly every row was clipped."
-        )
+        yield "Near a bound usage of 0, the bound is larger than needed, and so is the noise. Near 1, most rows were clipped."
 
 
 def _loadings(part: ComponentsPart) -> str:
@@ -492,14 +434,8 @@ def _loadings(part: ComponentsPart) -> str:
 
 
 def _component(part: ComponentsPart, at: int) -> str:
-    noise = (
-        ", not above the noise"
-        if part.variances[at] <= part.noise_floor
-        else f", {part.shares[at]:.1%} of the variance"
-        if part.shares
-        else ""
-    )
-    return f"Component {at + 1}{noise}"
+    share = f", {part.shares[at]:.1%} of the variance" if part.shares else ""
+    return f"Component {at + 1}{', not above the noise' if part.variances[at] <= part.noise_floor else share}"
 
 
 def _importance(part: ComponentsPart) -> list[float]:
@@ -538,37 +474,19 @@ def _rounds(report: Report) -> str:
     # Of many sites those that missed a round are drawn. Without any the sentence above says everything.
     shown = {name: chart for name, chart in charts.items() if any(mark.shape != "words" for mark in chart.marks)}
     drawn = "".join(figure(chart, name) for name, chart in shown.items())
-    # Peers have no up or down: all of theirs are sent.
     hub = any(part.bytes_down for part in rounds)
-    header = ("round", "stage", "answered", "missing", *(("up", "down") if hub else ("sent",)), "moved", "charge, mu")
-    rows = [
-        (
-            part.round,
-            part.stage + ", restarted" * part.restarted,
-            len(part.answered),
-            ", ".join(part.missing[:10]) + ", ..." * (len(part.missing) > 10) or None,
-            *(in_bytes(size) for size in (part.bytes_up, part.bytes_down)[: 1 + hub]),
-            _moved(part.movement),
-            # Charges compose by the squares of their mu.
-            f"{math.hypot(*(charge.mu for charge in part.charges)):.4g}" if part.charges else None,
-        )
-        for part in rounds
-    ]
-    # A column that says nothing only takes room.
-    columns = [at for at in range(len(header)) if any(row[at] is not None for row in rows)]
-    whole = table([header[at] for at in columns], [[row[at] for at in columns] for row in rows])
+    header, texts = round_rows(rounds)
+    missing = [", ".join(part.missing[:10]) + ", ..." * (len(part.missing) > 10) for part in rounds]
+    if any(missing):
+        header, texts = [*header, "missing"], [[*row, names] for row, names in zip(texts, missing, strict=True)]
     count = f"{len(sites)} {'site' if hub else 'peer'}{'s' * (len(sites) != 1)}, {len(rounds)} round{'s' * (len(rounds) != 1)}"
     about = f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].description}"
     if report.refused:
         about += f" {report.refused} message{'s were' if report.refused != 1 else ' was'} refused."
     return (
         f'<h2>Rounds</h2><p>{about}</p><div class="charts">{drawn}</div><h3>Every round</h3>'
-        f"{_scrolling(whole, 'rounds', len(rows))}"
+        f"{_scrolling(table(header, texts), 'rounds', len(texts))}"
     )
-
-
-def _moved(movement: float | None) -> str | None:
-    return None if movement is None else "0" if movement < _STILL else f"{movement:.2g}"
 
 
 def _keys(report: Report) -> str:
@@ -611,7 +529,7 @@ def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[st
         f"Delta {delta:g} is an allowance in these probabilities: 1 in {1 / delta:,.0f}."
     )
     yield (
-        'The words on the scale are those of Ponomareva and others (2023), "How to DP-fy ML". What is acceptable depends on the '
+        'The words on the scale come from Ponomareva and others (2023), "How to DP-fy ML". What is acceptable depends on the '
         "data and on who sees the result."
     )
 

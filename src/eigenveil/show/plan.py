@@ -2,32 +2,28 @@
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.errors import plain
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import as_options
-from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.report import forecast_part, unseen_words
-from eigenveil.show.terminal import CurveChart, labelled, simple_table, span
-from eigenveil.show.values import ListPart, Report, TablePart
+from eigenveil.show.terminal import CurveChart, bullets, labelled, simple_table, span
+from eigenveil.show.values import ListPart, PlanPart, Report, TablePart
 
 if TYPE_CHECKING:
-    from eigenveil.plan.facts import Facts, FitParams
+    from eigenveil.plan.facts import Facts
     from eigenveil.plan.recommendation import Recommendation
     from eigenveil.plan.rehearsal import Forecast, Interval
     from eigenveil.show.console import View
-
-__all__ = ["PlanAnswer", "command_of", "plan_report", "plan_values", "plan_view", "rehearsal_of"]
 
 # From this width on, the longest method names fit on one line.
 _ROOMY: Final = 90
@@ -40,8 +36,8 @@ _TIED: Final = 0.05
 # What a figure does not include, by what it is a share of.
 _GIVEN_BOUND: Final = (
     "Captured variance is a share of what exact PCA finds in the clipped rows. What clipping to a given row bound takes from the "
-    "components is not included: nobody knows how many rows are longer. `eigenveil bounds` releases their norms; give its output "
-    "as --bounds."
+    "components is not included, because the number of longer rows is private. `eigenveil bounds` releases "
+    "their norms; give its output as --bounds."
 )
 _NO_NORMS: Final = (
     "Nothing public says how long the longest rows are. If few rows have most of the variance (heavy tails), clipping them loses "
@@ -75,22 +71,12 @@ class PlanAnswer:
     from_file: bool  # Whether the spectrum was in a file.
 
     @property
-    def plotted(self) -> str | None:
-        """The method that the curve shows."""
-        return None if self.recommendation.best is None else self.recommendation.best.method
-
-    @property
-    def curve(self) -> tuple[Point, ...]:
-        """The points of the curve, ready to draw."""
-        return tuple(
-            Point(epsilon=at, captured=forecast.captured, sine=forecast.sine, nothing=forecast.nothing)
-            for at, forecast in self.points
-        )
-
-    @property
-    def note(self) -> str:
-        """What the curve rests on. The source may come from someone else's file."""
-        return f"delta = {self.facts.budget.delta:g}. Spectrum: {self.facts.spectrum.source}."
+    def curve(self) -> PlanPart | None:
+        """What each epsilon buys with the best method, None where no method is possible."""
+        best, budget = self.recommendation.best, self.facts.budget
+        # The source of the spectrum may come from someone else's file.
+        note = f"delta = {budget.delta:g}. Spectrum: {self.facts.spectrum.source}."
+        return None if best is None else forecast_part(best.method, budget.epsilon, self.points, note=note)
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
@@ -111,9 +97,12 @@ class PlanAnswer:
         elif verdict == "works":
             yield (
                 f"With {budget} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
-                f"{_rows(best)}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
+                f"{best.rows}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
             )
-            yield from self._of_clipped(best)
+            if best.of == "all rows":
+                why = "heavy tails may cost" if facts.norms is None else "clipping may cost"
+                yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
+                yield from self._of_long_rows()
             yield f"Random directions would capture {best.nothing:.2f}."
         elif verdict == "needless":
             yield self.recommendation.reasons[0]
@@ -122,15 +111,8 @@ class PlanAnswer:
             yield f"Nothing can work here{only}: with {budget} and about {facts.people} people no method is worth its budget."
             yield (
                 f"The best, {method_phrase(best.method)}, would capture {span(best.captured)} of the variance that exact PCA "
-                f"with {_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
+                f"with {_counted(facts.rank)} finds in {best.rows}. Random directions would capture {best.nothing:.2f}."
             )
-
-    def _of_clipped(self, best: "Forecast") -> Iterator[str]:
-        """What is captured of the clipped rows, where the answer is of all rows."""
-        if best.of == "all rows":
-            why = "heavy tails may cost" if self.facts.norms is None else "clipping may cost"
-            yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
-            yield from self._of_long_rows()
 
     def _of_long_rows(self) -> Iterator[str]:
         """Which rows may make the figure of all rows wrong, as far as norms tell."""
@@ -165,7 +147,7 @@ class PlanAnswer:
         )
         if facts.budget.delta * facts.people > 1:
             yield (
-                f"a delta above one over the number of people, so the guarantee may fail for somebody: choose at "
+                f"a delta above one over the number of people, so the guarantee may fail for some of them: choose at "
                 f"most {1 / facts.people:.2g}"
             )
         if facts.budget.epsilon > _LAX:
@@ -182,7 +164,12 @@ class PlanAnswer:
                 f"the mean is {procedure}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
                 "default); a mean farther away means far less is captured"
             )
-        yield from self._searched()
+        mean = " and the mean, wherever it lies," if facts.center == "private" else ""
+        if facts.seeks == "bound":
+            yield f"a row bound{mean} found privately, for part of the budget; one that you know (--row-bound) saves that"
+        elif facts.seeks == "units":
+            radius = math.sqrt(facts.dim) if facts.row_bound is None else facts.row_bound
+            yield f"units of columns{mean} found privately, for part of the budget; rows are then clipped to {radius:.3g}"
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
             if any(name in facts.settings for name in ("masked", "peers")):
@@ -190,19 +177,6 @@ class PlanAnswer:
                 yield f"at least {fewest} sites in each masked sum, of which {facts.colluders} may collude"
         if not self.guessed:
             yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
-
-    def _searched(self) -> Iterator[str]:
-        """What the fit finds privately beside the mean."""
-        mean = " and the mean, wherever it lies," if self.facts.center == "private" else ""
-        if self.facts.seeks == "bound":
-            yield f"a row bound{mean} found privately, for part of the budget; one that you know (--row-bound) saves that"
-        elif self.facts.seeks == "units":
-            yield f"units of columns{mean} found privately, for part of the budget; rows are then clipped to {self._radius:.3g}"
-
-    @property
-    def _radius(self) -> float:
-        bound = self.facts.row_bound
-        return math.sqrt(self.facts.dim) if bound is None else bound
 
     def guesses(self) -> Iterator[str]:
         """What the caller did not say and the plan guessed."""
@@ -213,7 +187,10 @@ class PlanAnswer:
             better = "" if is_share else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.fill_known:
-            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --bound-usage")
+            filled = f"mean squared norm {spectrum.bound_usage:.2g} of its square"
+            if self.facts.seeks == "bound" and spectrum.assumed:
+                filled = "as usual for a bound that is found privately, which is smaller where there is more noise"
+            yield f"row norms relative to the bound: {filled}; set it with --row-bound or --bound-usage"
         # A released spectrum knows its error, and a list does not.
         if self.from_file and spectrum.error == 0:
             yield (
@@ -223,11 +200,6 @@ class PlanAnswer:
             zeros = int((spectrum.values == 0).sum())
             if zeros:
                 yield f"that the {zeros} directions beyond the list have no variance"
-
-    def _filled(self) -> str:
-        if self.facts.seeks == "bound" and self.facts.spectrum.assumed:
-            return "as usual for a bound that is found privately, which is smaller where there is more noise"
-        return f"mean squared norm {self.facts.spectrum.bound_usage:.2g} of its square"
 
     def _shape(self) -> str:
         rank = self.facts.rank
@@ -269,43 +241,30 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
     from eigenveil.methods import methods_at
 
     params = chosen.params
-    options = _options(params, chosen.unknown)
-    if isinstance(params, PrivateParams):
-        return _line("fit", "TABLE", *options)
-    if isinstance(params, StreamingParams):
-        return _line("stream", "TABLE", *options)
-    if isinstance(params, GossipParams) and params.method not in methods_at("remote peers"):
-        return rehearsal_of(facts, chosen)
+    if isinstance(params, PrivateParams | StreamingParams):
+        return _line(chosen, "fit" if isinstance(params, PrivateParams) else "stream", "TABLE")
     peers = isinstance(params, GossipParams)
+    if peers and params.method not in methods_at("remote peers"):
+        return rehearsal_of(facts, chosen)
     where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]
     # Under such a relation the numbers of people are public, and the study file states them.
     sizes = ["--size", "NAME=PEOPLE"] if facts.neighbours.count_is_public else []
     head = ["study", "new", "study.toml", "--authority", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
-    return _line(*head, *options, *sizes)
+    return _line(chosen, *head, last=sizes)
 
 
 def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
     """The command that runs a fit over sites in one process, on a public table; empty for a single curator."""
     if isinstance(chosen.params, PrivateParams | StreamingParams):
         return ""
-    # The same options as the study, so that a rehearsal tells what the study would do.
-    options = _options(chosen.params, chosen.unknown)
-    return _line("simulate", "PUBLIC_TABLE", "--sites", str(facts.sites), *options)
+    return _line(chosen, "simulate", "PUBLIC_TABLE", "--sites", str(facts.sites))
 
 
-def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
+def _line(chosen: "Forecast", *first: str, last: Iterable[str] = ()) -> str:
     from eigenveil.plan.facts import estimator_of
 
-    return as_options(params, always=estimator_of(params)[1], unknown=unknown)
-
-
-def _line(*arguments: str) -> str:
-    return shlex.join(["eigenveil", *arguments])
-
-
-def _rows(forecast: "Forecast") -> str:
-    """The rows that a captured variance is a share of."""
-    return "all rows before clipping" if forecast.of == "all rows" else "the clipped rows"
+    options = as_options(chosen.params, always=estimator_of(chosen.params)[1], unknown=chosen.unknown)
+    return shlex.join(["eigenveil", *first, *options, *last])
 
 
 def _counted(rank: int) -> str:
@@ -342,7 +301,7 @@ def plan_values(answer: PlanAnswer) -> dict[str, Any]:
         "spectrum": facts.spectrum.to_json(),
         "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
         "forecasts": [_forecast_values(forecast) for forecast in recommendation.forecasts],
-        "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
+        "curve": None if recommendation.best is None else {"method": recommendation.best.method, "points": curve},
         "reasons": list(recommendation.reasons),
         "instead": list(recommendation.instead),
         "assumed": list(answer.assumed()),
@@ -380,13 +339,29 @@ def _interval_values(interval: "Interval") -> dict[str, float] | None:
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 
+def _lists(answer: PlanAnswer) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What follows the answer: titles and their sentences."""
+    recommendation = answer.recommendation
+    chosen, reasons = recommendation.chosen, recommendation.reasons
+    # The first reason against repeats the answer, except where every method was refused for its own reason.
+    against = reasons if recommendation.verdict == "refused" else reasons[1:]
+    yield ("Why this one", reasons) if chosen is not None else ("Why not", against)
+    yield f"What would work {'instead' if chosen is None else 'better'}", recommendation.instead
+    yield "Assumed", tuple(answer.assumed())
+    yield "Guessed", tuple(answer.guesses())
+    yield "Not included", tuple(answer.unpredicted())
+
+
+_TO_RUN: Final = "To run it (capitals stand for what only you know)"
+
+
 def plan_report(answer: PlanAnswer) -> Report:
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    facts, recommendation = answer.facts, answer.recommendation
     from eigenveil.plan.facts import method_words
 
+    facts, forecasts = answer.facts, answer.recommendation.forecasts
     first, *rest = answer.sentences()
-    possible = [forecast for forecast in recommendation.forecasts if not forecast.refused]
+    possible = [forecast for forecast in forecasts if not forecast.refused]
     rows = tuple(
         (
             forecast.method,
@@ -404,35 +379,24 @@ def plan_report(answer: PlanAnswer) -> Report:
         "Captured variance: along the private components, relative to exact PCA. Largest angle: the largest principal angle "
         f"between private and exact components, as a sine; 0 if all are found, 1 if one is lost. Methods: {names}."
     )
-    refused = tuple(
-        f"{forecast.method}: {forecast.refused}" for forecast in recommendation.forecasts if forecast.refused
-    )
-    lists = {
-        "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
-        "Why": recommendation.reasons,
-        "What would work better": recommendation.instead,
-        "Not possible here": refused,
-        "Assumed": answer.assumed(),
-        "Guessed": answer.guesses(),
-        "Not included": answer.unpredicted(),
-        "To run it (capitals stand for what only you know)": (f"{label}: {line}" for label, line in answer.runs()),
-    }
-    # Tuples first: an iterator cannot be asked whether it is empty.
-    filled = ((title, tuple(items)) for title, items in lists.items())
+    refused = tuple(f"{forecast.method}: {forecast.refused}" for forecast in forecasts if forecast.refused)
+    compared = "In comparison" if answer.recommendation.best is not None else "Without these limits"
+    runs = tuple(f"{label}: {line}" for label, line in answer.runs())
+    lists = [(compared, tuple(rest)), ("Not possible here", refused), *_lists(answer), (_TO_RUN, runs)]
     return Report(
         kind="plan",
         title=f"Plan: {_counted(facts.rank)} of {facts.dim} columns, about {facts.people} people",
         answer=first,
-        plan=None
-        if answer.plotted is None
-        else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
+        plan=answer.curve,
         tables=(TablePart(title="Every method", header=header, rows=rows, note=note),) if rows else (),
-        lists=tuple(ListPart(title, items) for title, items in filled if items),
+        lists=tuple(ListPart(title, items) for title, items in lists if items),
     )
 
 
 def plan_view(answer: PlanAnswer) -> "View":
     """The whole plan on a terminal, the answer first."""
+    from eigenveil.plan.facts import method_words
+
     first, *rest = answer.sentences()
     forecasts, chosen = answer.recommendation.forecasts, answer.recommendation.chosen
     yield Text(first, style="bold green" if chosen is not None else "bold red")
@@ -441,72 +405,44 @@ def plan_view(answer: PlanAnswer) -> "View":
     possible = [forecast for forecast in forecasts if not forecast.refused]
     if possible:
         yield _heading(
-            f"every method, best first: captured variance of {_rows(possible[0])}, in brackets the range of nine fits in ten; "
+            f"every method, best first: captured variance of {possible[0].rows}, in brackets the range of nine fits in ten; "
             "angles as sines" + _SENDS * (answer.facts.sites > 1)
         )
-        yield _table(possible, chosen, sites=answer.facts.sites, roomy=output().width >= _ROOMY)
+        yield _table(possible, chosen, sites=answer.facts.sites)
         yield _heading("who is protected from whom")
-        yield labelled(_guarantees(possible))
+        # All methods of one setting protect the same people from the same readers, so it is said once.
+        yield labelled({str(forecast.setting): forecast.guarantee for forecast in possible}.items())
     if len(possible) < len(forecasts):
         yield _heading("not possible here")
         yield labelled((forecast.method, forecast.refused) for forecast in forecasts if forecast.refused)
-    if chosen is not None:
-        yield from _listed("why this one", answer.recommendation.reasons)
-    if answer.points:
-        from eigenveil.plan.facts import method_words
-
-        how = method_words(answer.plotted or "")
-        yield _heading(f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
-        yield CurveChart(answer.curve, answer.facts.budget.epsilon)
-    better = "what would work instead" if chosen is None else "what would work better"
-    yield from _listed(better, answer.recommendation.instead)
-    if chosen is None:
-        # The first reason repeats the verdict, except where every method was refused for its own reason.
-        reasons = answer.recommendation.reasons
-        yield from _listed("why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
-    yield from _listed("assumed", answer.assumed())
-    yield from _listed("guessed", answer.guesses(), style="yellow")
-    yield from _listed("not included", answer.unpredicted())
+    if (curve := answer.curve) is not None:
+        whose = answer.points[0][1].rows
+        yield _heading(f"what an epsilon buys: captured variance of {whose}, {method_words(curve.method)}")
+        yield CurveChart(curve.points, curve.asked)
+    for title, items in _lists(answer):
+        if items:
+            yield _heading(title)
+            yield bullets(items, style="yellow" if title == "Guessed" else "")
     for index, (label, line) in enumerate(answer.runs()):
         if index == 0:
-            yield _heading("to run it (capitals stand for what only you know)")
+            yield _heading(_TO_RUN)
         yield Text(f"{label}:", style="dim")
         yield Line(f"  {line}")
 
 
 def _heading(title: str) -> Text:
-    return Text(f"\n{title}", style="bold")
+    return Text(f"\n{title[0].lower()}{title[1:]}", style="bold")
 
 
-def _listed(title: str, lines: Iterable[str], *, style: str = "") -> "View":
-    grid = Table.grid(padding=(0, 1))
-    for line in lines:
-        # A line may quote the source of a spectrum, which comes from someone else's file.
-        grid.add_row("-", Text(plain(line), style=style))
-    if grid.row_count:
-        yield _heading(title)
-        yield grid
-
-
-def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
-    """One entry per setting, in the order of the table."""
-    # All methods of one setting protect the same people from the same readers, so it is said once.
-    return list({str(forecast.setting): forecast.guarantee for forecast in forecasts}.items())
-
-
-def _short(interval: "Interval") -> str:
-    return f"{interval.value:.2f} ({interval.low:.2f}-{interval.high:.2f})"
-
-
-def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> Table:
+def _table(forecasts: "Iterable[Forecast]", chosen: "Forecast | None", *, sites: int) -> Table:
     # A single curator has no rounds and sends nothing.
     names = ["captured", "largest angle", *["rounds", "sends"] * (sites > 1), "memory"]
-    table = simple_table("method", *names, padding=(0, 1, 0, 0), no_wrap=True)
+    table, roomy = simple_table("method", *names, padding=(0, 1, 0, 0), no_wrap=True), output().width >= _ROOMY
     for forecast in forecasts:
+        shares = (f"{at.value:.2f} ({at.low:.2f}-{at.high:.2f})" for at in (forecast.captured, forecast.sine))
         sent = [str(forecast.rounds), in_bytes(forecast.traffic)] if sites > 1 else []
-        style = "bold green" if chosen is not None and forecast.method == chosen.method else ""
         # In a narrow terminal the longest names would leave no room for the last column.
         name = forecast.method if roomy else forecast.method.replace("independent/", "independent/\n")
-        cells = (_short(forecast.captured), _short(forecast.sine), *sent, in_bytes(forecast.memory))
-        table.add_row(name, *cells, style=style)
+        style = "bold green" if chosen is not None and forecast.method == chosen.method else ""
+        table.add_row(name, *shares, *sent, in_bytes(forecast.memory), style=style)
     return table

@@ -38,10 +38,12 @@ from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan.facts import Facts, method_words
 from eigenveil.plan.recommendation import advise
-from eigenveil.plan.rehearsal import Forecast, Interval, curve
+from eigenveil.plan.rehearsal import curve
 from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.show.charts import EpsilonPoint, Span
 from eigenveil.show.marks import short
-from eigenveil.show.report import components_of, plan_part
+from eigenveil.show.report import EPSILONS, components_of, forecast_part, plan_part
+from eigenveil.show.values import PlanPart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,25 +53,6 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
-
-__all__ = [
-    "FAINT",
-    "LITERAL",
-    "BiplotDisplay",
-    "BudgetDisplay",
-    "ConvergenceDisplay",
-    "Display",
-    "LoadingsDisplay",
-    "PlanDisplay",
-    "ScreeDisplay",
-    "counts",
-    "json_in",
-    "label_of",
-    "last_step",
-    "model_from",
-    "path_of",
-    "pyplot",
-]
 
 # Marks that matter less. All other colours are those of the caller's style sheet.
 FAINT: Final = "0.6"
@@ -210,12 +193,11 @@ class ScreeDisplay(Display):
         model = model_from(estimator)
         # Taken from the report's own numbers, so that a picture and a report never disagree.
         spans = components_of(model).intervals
-        made = cls(
+        return cls(
             explained_variance=model.explained_variance,
             noise_floor=model.noise_floor,
             intervals=np.array([(span.low, span.high) for span in spans]) if spans else None,
-        )
-        return made.plot(ax)
+        ).plot(ax)
 
     @property
     def n_above_noise(self) -> int:
@@ -238,15 +220,12 @@ class ScreeDisplay(Display):
             label = f"noise floor, {self.noise_floor:.3g}"
             self.floor_ = axes.axhline(self.noise_floor, color="C1", linestyle="--", label=label)
             axes.legend(loc="upper right")
-        axes.set(xlabel="component", ylabel="variance", title=self._title())
+        title = f"{self.n_above_noise} of {rank} above the noise floor"
+        if self.noise_floor == 0:
+            title = f"Variance along {rank} component{'s' * (rank != 1)}"
+        axes.set(xlabel="component", ylabel="variance", title=title)
         counts(axes)
         return self
-
-    def _title(self) -> str:
-        rank = len(self.explained_variance)
-        if self.noise_floor == 0:
-            return f"Variance along {rank} component{'s' * (rank != 1)}"
-        return f"{self.n_above_noise} of {rank} above the noise floor"
 
 
 @final
@@ -268,7 +247,9 @@ class LoadingsDisplay(Display):
     ) -> "LoadingsDisplay":
         """Draw the weights of a fitted `estimator`, a `Model`, or the path of a model file: see `plot`."""
         model = model_from(estimator)
-        return cls(components=model.components, names=_names(model)).plot(ax, component=component, largest=largest)
+        return cls(components=model.components, names=components_of(model).names).plot(
+            ax, component=component, largest=largest
+        )
 
     def plot(
         self, ax: "Axes | None" = None, *, component: int | None = None, largest: int = _MOST
@@ -282,31 +263,26 @@ class LoadingsDisplay(Display):
         shown = self.components if component is None else self.components[[component]]
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")[:largest]
         axes = self._axes(ax)
+        weights = shown[:, order]
         if component is None:
-            self._as_colours(axes, shown[:, order])
+            # Both signs get the same strength of colour, and zero is white.
+            reach = float(np.abs(weights).max()) or 1.0
+            self.image_ = axes.imshow(weights.T, cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
+            axes.set(xlabel="component", title="Weights of columns in components")
+            axes.set_xticks(np.arange(rank), [str(at + 1) for at in range(rank)])
+            self.figure_.colorbar(self.image_, ax=axes, label="weight")
         else:
-            self._as_bars(axes, shown[0, order], component)
+            colours = ["C0" if weight >= 0 else "C1" for weight in weights[0]]
+            self.bars_ = axes.barh(np.arange(len(order)), weights[0], color=colours)
+            axes.axvline(0.0, color="0.3", linewidth=0.8)
+            axes.set(xlabel="weight", title=f"Largest weights in component {component + 1}")
+            # The largest weight comes first, as in a table.
+            axes.invert_yaxis()
         axes.set_yticks(np.arange(len(order)), [label_of(self.names[at]) for at in order], **LITERAL)
         left = len(self.names) - len(order)
         if left:
             axes.set_xlabel(f"{axes.get_xlabel()}; {left} column{'s' * (left != 1)} with smaller weights not drawn")
         return self
-
-    def _as_colours(self, axes: "Axes", weights: Array) -> None:
-        # Both signs get the same strength of colour, and zero is white.
-        max_weight = float(np.abs(weights).max()) or 1.0
-        self.image_ = axes.imshow(weights.T, cmap="RdBu", vmin=-max_weight, vmax=max_weight, aspect="auto")
-        axes.set(xlabel="component", title="Weights of columns in components")
-        axes.set_xticks(np.arange(len(weights)), [str(at + 1) for at in range(len(weights))])
-        self.figure_.colorbar(self.image_, ax=axes, label="weight")
-
-    def _as_bars(self, axes: "Axes", weights: Array, component: int) -> None:
-        colours = ["C0" if weight >= 0 else "C1" for weight in weights]
-        self.bars_ = axes.barh(np.arange(len(weights)), weights, color=colours)
-        axes.axvline(0.0, color="0.3", linewidth=0.8)
-        axes.set(xlabel="weight", title=f"Largest weights in component {component + 1}")
-        # The largest weight comes first, as in a table.
-        axes.invert_yaxis()
 
 
 @final
@@ -345,14 +321,13 @@ class BiplotDisplay(Display):
         good = len(components) == 2 and all(0 <= at < rank for at in components)
         require(good, f"components must be two numbers from 0 to {rank - 1}, got {components}")
         first, second = components
-        made = cls(
+        return cls(
             weights=model.components[[first, second]],
-            names=_names(model),
+            names=components_of(model).names,
             components=(first, second),
             shares=(float(model.explained_variance_ratio[first]), float(model.explained_variance_ratio[second])),
             scores=None if X is None else _scores(estimator, model, X)[:, [first, second]],
-        )
-        return made.plot(ax, largest=largest)
+        ).plot(ax, largest=largest)
 
     def plot(self, ax: "Axes | None" = None, *, largest: int = _MOST) -> "BiplotDisplay":
         """Draw the `largest` columns as arrows over the scores, if there are any. Into `ax` or a new figure."""
@@ -371,29 +346,25 @@ class BiplotDisplay(Display):
             pen = {"arrowstyle": "->", "color": "C0", "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", xy=(tip[0], tip[1]), xytext=(0.0, 0.0), arrowprops=pen)
         heights = _apart(tips, 2 * _APART * farthest)
+        # The name stands at the tip of its arrow, on the side away from the origin.
         self.names_ = tuple(
-            self._name(axes, tip[0], height, self.names[at])
-            for tip, height, at in zip(tips, heights, order, strict=True)
+            axes.text(
+                *(x, y, f" {label_of(self.names[at])} "),
+                **(LITERAL | {"ha": "left" if x >= 0 else "right", "va": "center", "fontsize": "small"}),
+            )
+            for (x, _), y, at in zip(tips, heights, order, strict=True)
         )
+        shares = ("", "") if self.shares is None else [f", {share:.0%} of the variance" for share in self.shares]
+        labels = [f"component {at + 1}{share}" for at, share in zip(self.components, shares, strict=True)]
         axes.axhline(0.0, color=FAINT, linewidth=0.6)
         axes.axvline(0.0, color=FAINT, linewidth=0.6)
-        axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest), xlabel=self._axis(0), ylabel=self._axis(1))
+        axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest), xlabel=labels[0], ylabel=labels[1])
         # With unequal axes the angles between arrows would mean nothing.
         axes.set_aspect("equal")
         axes.set_title(
             RAW if self.scores is not None else "Weights of columns, arrows scaled to fit", fontsize="medium"
         )
         return self
-
-    def _name(self, axes: "Axes", x: float, y: float, name: str) -> "Text":
-        """The name of a column beside the tip of its arrow, on the side away from the origin."""
-        right = x >= 0
-        label = f" {label_of(name)} "
-        return axes.text(x, y, label, ha="left" if right else "right", va="center", fontsize="small", **LITERAL)
-
-    def _axis(self, index: int) -> str:
-        share = "" if self.shares is None else f", {self.shares[index]:.0%} of the variance"
-        return f"component {self.components[index] + 1}{share}"
 
 
 def _apart(tips: Array, min_gap: float) -> Array:
@@ -413,19 +384,12 @@ def _apart(tips: Array, min_gap: float) -> Array:
     return heights
 
 
-def _names(model: "Model") -> tuple[str, ...]:
-    return model.columns or tuple(f"column {at}" for at in range(1, model.components.shape[1] + 1))
-
-
 def _scores(source: Any, model: "Model", X: Any) -> Array:
     """Scores of the caller's rows. A table is read by the names of its columns, an array by their order."""
     if source is not model and path_of(source) is None:
         # The estimator knows which columns of a table it was fitted on, and a pipeline what comes before it.
         return np.asarray(source.transform(X), dtype=np.float64)
     return np.asarray(model.transform(X), dtype=np.float64)
-
-
-EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @final
@@ -437,8 +401,8 @@ class PlanDisplay(Display):
     """
 
     epsilons: tuple[float, ...]
-    captured: tuple[Interval, ...]
-    sines: tuple[Interval, ...]
+    captured: tuple[Span, ...]
+    sines: tuple[Span, ...]
     nothing: float
     method: str
     target: float | None = None
@@ -456,18 +420,7 @@ class PlanDisplay(Display):
         in which nothing stands out from the noise.
         """
         part = plan_part(model_from(estimator))
-        require(part is not None, "the planner has no forecast for such a fit: plan with `PlanDisplay.from_facts`")
-        assert part is not None
-        return cls(
-            epsilons=tuple(point.epsilon for point in part.points),
-            captured=tuple(
-                Interval(point.captured.value, point.captured.low, point.captured.high) for point in part.points
-            ),
-            sines=tuple(Interval(point.sine.value, point.sine.low, point.sine.high) for point in part.points),
-            nothing=part.points[0].nothing,
-            method=part.method,
-            target=part.asked,
-        ).plot(ax)
+        return cls._of(part, "the planner has no forecast for such a fit: plan with `PlanDisplay.from_facts`").plot(ax)
 
     @classmethod
     def from_facts(
@@ -493,8 +446,8 @@ class PlanDisplay(Display):
             method = best.method
         # The epsilon of the facts is drawn whether or not it is in the list: it is the one that is marked.
         target = facts.budget.epsilon
-        pairs = curve(facts, method, sorted({*epsilons, target}))
-        return cls._of(pairs, method=method, target=target).plot(ax)
+        part = forecast_part(method, target, curve(facts, method, sorted({*epsilons, target})))
+        return cls._of(part, f"{method} is refused at every epsilon: `eigenveil.plan.rehearsal` says why").plot(ax)
 
     @classmethod
     def from_file(cls, path: str | Path, *, ax: "Axes | None" = None) -> "PlanDisplay":
@@ -507,49 +460,43 @@ class PlanDisplay(Display):
         try:
             # Where the method is refused the file has null, because JSON has no infinities.
             drawn = [point for point in saved_curve["points"] if point["captured"] is not None]
-            points = sorted(drawn, key=lambda point: float(point["epsilon"]))
-            made = cls(
-                epsilons=tuple(float(point["epsilon"]) for point in points),
-                captured=tuple(_interval(point["captured"]) for point in points),
-                sines=tuple(_interval(point["sine"]) for point in points),
-                nothing=float(points[0]["nothing"]),
-                method=str(saved_curve["method"]),
-                target=float(facts["epsilon"]),
+            points = tuple(
+                EpsilonPoint(
+                    epsilon=float(point["epsilon"]),
+                    nothing=float(point["nothing"]),
+                    **{name: Span(*(float(point[name][end]) for end in ("value", "low", "high"))) for name in _SHARES},
+                )
+                for point in sorted(drawn, key=lambda point: float(point["epsilon"]))
             )
+            part = PlanPart(method=str(saved_curve["method"]), asked=float(facts["epsilon"]), points=points)
         except (KeyError, TypeError, ValueError, IndexError):
             raise ValueError(f"{path} has no curve to draw: give a file that {by} has written") from None
-        return made.plot(ax)
+        return cls._of(part, "").plot(ax)
 
     @classmethod
-    def _of(cls, pairs: Sequence[tuple[float, Forecast]], *, method: str, target: float | None) -> "PlanDisplay":
-        # Where a method is refused nothing was rehearsed, and there is nothing to draw.
-        pairs = [(epsilon, forecast) for epsilon, forecast in pairs if math.isfinite(forecast.captured.value)]
-        require(bool(pairs), f"{method} is refused at every epsilon: `eigenveil.plan.rehearsal` says why")
+    def _of(cls, part: PlanPart | None, why_not: str) -> "PlanDisplay":
+        require(part is not None, why_not)
+        assert part is not None
         return cls(
-            epsilons=tuple(epsilon for epsilon, _ in pairs),
-            captured=tuple(forecast.captured for _, forecast in pairs),
-            sines=tuple(forecast.sine for _, forecast in pairs),
+            epsilons=tuple(point.epsilon for point in part.points),
+            captured=tuple(point.captured for point in part.points),
+            sines=tuple(point.sine for point in part.points),
             # Random directions do not depend on the noise, so they capture the same at every epsilon.
-            nothing=pairs[0][1].nothing,
-            method=method,
-            target=target,
+            nothing=part.points[0].nothing,
+            method=part.method,
+            target=part.asked,
         )
 
     def plot(self, ax: "Axes | None" = None) -> "PlanDisplay":
         """Draw both curves with their bands over a logarithmic axis, into `ax` or a new figure."""
         axes, bands = self._axes(ax), []
-        for name, spans, colour in (
-            ("captured variance", self.captured, "C0"),
-            ("largest angle, as a sine", self.sines, "C1"),
-        ):
-            (line,) = axes.plot(self.epsilons, [span.value for span in spans], marker="o", color=colour, label=name)
+        curves = (("captured variance", self.captured, "C0"), ("largest angle, as a sine", self.sines, "C1"))
+        lines = []
+        for name, spans, colour in curves:
+            lines += axes.plot(self.epsilons, [span.value for span in spans], marker="o", color=colour, label=name)
             low, high = [span.low for span in spans], [span.high for span in spans]
             bands.append(axes.fill_between(self.epsilons, low, high, color=colour, alpha=0.2, linewidth=0))
-            if spans is self.captured:
-                self.captured_ = line
-            else:
-                self.sines_ = line
-        self.bands_ = tuple(bands)
+        (self.captured_, self.sines_), self.bands_ = lines, tuple(bands)
         self.nothing_ = axes.axhline(self.nothing, color=FAINT, linestyle="--", label="random directions")
         if self.target is not None:
             self.target_ = axes.axvline(self.target, color="0.3", linestyle=":", label=f"epsilon = {self.target:g}")
@@ -560,10 +507,8 @@ class PlanDisplay(Display):
         return self
 
 
-def _interval(values: Any) -> Interval:
-    return Interval(float(values["value"]), float(values["low"]), float(values["high"]))
-
-
+# The two curves of a plan, by their names in a file.
+_SHARES: Final = ("captured", "sine")
 # Movements below this are rounding error, and a logarithmic axis has no zero.
 _STILL: Final = 1e-16
 
@@ -594,15 +539,11 @@ class BudgetDisplay(Display):
 
         An estimator has the charges of its last fit. Its `ledger_` has those of all fits that share it.
         """
-        if isinstance(estimator, Ledger):
-            budget = estimator.budget
-            return cls(charges=estimator.charges, epsilon=budget.epsilon, delta=budget.delta).plot(
-                ax, max_bars=max_bars
-            )
-        guarantee = estimator if isinstance(estimator, Guarantee) else model_from(estimator).guarantee
-        require(guarantee.epsilon is not None, "nothing was charged: this result has no privacy guarantee")
-        assert guarantee.epsilon is not None and guarantee.delta is not None
-        made = cls(charges=guarantee.charges, epsilon=guarantee.epsilon, delta=guarantee.delta)
+        charged = estimator if isinstance(estimator, Ledger | Guarantee) else model_from(estimator).guarantee
+        budget = charged.budget if isinstance(charged, Ledger) else charged
+        require(budget.epsilon is not None, "nothing was charged: this result has no privacy guarantee")
+        assert budget.epsilon is not None and budget.delta is not None
+        made = cls(charges=charged.charges, epsilon=budget.epsilon, delta=budget.delta)
         return made.plot(ax, max_bars=max_bars)
 
     @property
@@ -658,8 +599,8 @@ class ConvergenceDisplay(Display):
 
         A sequence of `Round`, such as `transcript_` or what `watch` has gathered, will do too.
         """
-        made = cls(movements=(rounds := _rounds(estimator))[0], missing=rounds[1])
-        return made.plot(ax)
+        movements, missing = _rounds(estimator)
+        return cls(movements=movements, missing=missing).plot(ax)
 
     def plot(self, ax: "Axes | None" = None) -> "ConvergenceDisplay":
         """Draw a line over the rounds on a logarithmic axis, with a cross where parties were missing."""
@@ -692,20 +633,15 @@ def _rounds(source: Any) -> tuple[tuple[float | None, ...], tuple[int, ...]]:
     if path is not None:
         require(path.suffix.lower() == ".json", f"{wanted}, got {path}: a model does not keep its rounds")
         rounds = json_in(path, "rounds", written_by="`eigenveil hub --report`")
-        pairs = [_from_file(path, done) for done in rounds]
-        return tuple(moved for moved, _ in pairs), tuple(count for _, count in pairs)
+        try:
+            return tuple(_finite(done["movement"]) for done in rounds), tuple(len(done["missing"]) for done in rounds)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{path} is not the report of a hub: its rounds are not as expected") from None
     estimator = last_step(source)
     transcript = getattr(estimator, "transcript_", estimator)
     good = isinstance(transcript, Iterable) and all(hasattr(done, "movement") for done in transcript)
     require(good, f"{wanted}, got a {type(estimator).__name__}")
     return tuple(_finite(done.movement) for done in transcript), tuple(len(done.missing) for done in transcript)
-
-
-def _from_file(path: Any, entry: Any) -> tuple[float | None, int]:
-    try:
-        return _finite(entry["movement"]), len(entry["missing"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{path} is not the report of a hub: its rounds are not as expected") from None
 
 
 def _finite(moved: Any) -> float | None:

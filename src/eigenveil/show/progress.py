@@ -15,9 +15,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, final
 
-from eigenveil.errors import EigenveilError, join_names
+from eigenveil.errors import EigenveilError, join_names, plain
 from eigenveil.show.console import is_seen, output
 from eigenveil.show.live import PageBudget, PageState, live_page, scree_words
+from eigenveil.show.marks import in_bytes
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.steps import Event
     from eigenveil.runtimes.grpc import Transport
     from eigenveil.show.live import LivePage, PageAddress
-
-__all__ = [
-    "Connected",
-    "HubView",
-    "LiveView",
-    "PartyView",
-    "StatusWriter",
-    "live_view",
-    "round_name",
-    "round_words",
-    "shown_names",
-    "traffic_of",
-    "words_of",
-]
 
 # Drawings a second, and names in a line before "and more".
 _PER_SECOND: Final = 4
@@ -80,8 +67,6 @@ class StatusWriter:
 
     def say(self, text: str, *, style: str | None = None, whole: bool = False) -> None:
         """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
-        from eigenveil.errors import plain
-
         if self.terminal:
             self._console.print(plain(text), style=style, soft_wrap=whole)
         else:
@@ -91,8 +76,6 @@ class StatusWriter:
         """One item of a list; on a terminal its further lines are indented."""
         from rich.table import Table
         from rich.text import Text
-
-        from eigenveil.errors import plain
 
         if self.terminal:
             row = Table.grid(padding=(0, 1))
@@ -113,8 +96,6 @@ class StatusWriter:
     def write_line(self, text: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
         from rich.text import Text
-
-        from eigenveil.errors import plain
 
         if self.page is not None:
             self.page.line(text, style)
@@ -178,7 +159,7 @@ def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str |
         case "round":
             return f"round {who}: {text}", None
         case "resumed":
-            return f"going on where it stopped: {text}", "green"
+            return f"resumed where it stopped: {text}", "green"
         case "began":
             return "the study begins", "green"
         case "waiting" if text.startswith("for "):
@@ -211,8 +192,6 @@ def round_name(done: "Round") -> str:
 
 def round_words(done: "Round") -> str:
     """A round in one line: its stage, who answered, bytes up and down, and how far the result moved."""
-    from eigenveil.show.marks import in_bytes
-
     missing = f", without {shown_names(done.missing)}" if done.missing else ""
     moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
     again = "; it begins again without them" if done.restarted else ""
@@ -339,16 +318,12 @@ class PartyView:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        from eigenveil.errors import plain
-
         # Kept from the last event: drawing must never wait for the ledger.
         spent = "" if self._spending is None else f" ({self._spending.text})"
         return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
 
     def page(self) -> PageState:
         """The same for a browser."""
-        from eigenveil.show.marks import in_bytes
-
         traffic = [] if self._agent is None else traffic_of(self._agent)
         variances, floor, is_final = PageState.scree(self._model, ())
         return PageState(
@@ -443,8 +418,16 @@ class HubView:
 
         from eigenveil.show.terminal import labelled, rounds_table
 
-        rounds = self._rounds()
-        return Group(labelled([*self._presence(), *self._facts()]), *([rounds_table(rounds)] if rounds else []))
+        rounds, presence = self._rounds(), []
+        if self._agent is not None:
+            below, present = self._agent.hears, self._here
+            here, missing = ([name for name in below if (name in present) is there] for there in (True, False))
+            presence = [
+                ("here", f"{len(present)} of {len(below)}: {shown_names(here)}"),
+                ("missing", shown_names(missing)),
+                ("waiting", self._now + self._left()),
+            ]
+        return Group(labelled([*presence, *self._facts()]), *([rounds_table(rounds)] if rounds else []))
 
     def page(self) -> PageState:
         """The same for a browser."""
@@ -452,7 +435,7 @@ class HubView:
         if agent is None:
             return PageState(title="A study", now=self._now)
         variances, floor, is_final = PageState.scree(self._model, rounds)
-        rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
+        rehearsal = ("This is a rehearsal with a test seed: it protects no one.",) * (agent.study.seed is not None)
         # The last state stays on an open page, so it must not say that anybody waits.
         over = "The study is over, and the model is written. Those who take part fetch it now."
         return PageState(
@@ -480,17 +463,7 @@ class HubView:
         # The hub's own ledger is public: it counts what was released to everybody.
         return PageBudget.of_ledger(ledger)
 
-    def _presence(self) -> Iterator[tuple[str, str]]:
-        if self._agent is None:
-            return
-        below, present = self._agent.hears, self._here
-        yield "here", f"{len(present)} of {len(below)}: {shown_names([name for name in below if name in present])}"
-        yield "missing", shown_names([name for name in below if name not in present])
-        yield "waiting", self._now + self._left()
-
     def _facts(self) -> Iterator[tuple[str, str]]:
-        from eigenveil.show.marks import in_bytes
-
         agent = self._agent
         if agent is None:
             return
@@ -583,7 +556,8 @@ class LiveView:
         if self._rows in (0, self._looked) and not again:
             return
         began = self._clock()
-        self._model = _model(pca)
+        # Before the first release there is no model, which raises an AttributeError.
+        self._model = getattr(pca, "model_", None)
         self._known, self._looked = tuple(_lines(pca, self._model)), self._rows
         self._spending = _spending(pca)
         done = self._clock()
@@ -591,14 +565,9 @@ class LiveView:
         self._look_at = done + max(_LOOK_AFTER, (done - began) / _SHARE)
 
     def __rich__(self) -> "Table":
-        from rich.table import Table
+        from eigenveil.show.terminal import labelled
 
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", no_wrap=True)
-        grid.add_column()
-        for label, text in self._facts():
-            grid.add_row(label, text)
-        return grid
+        return labelled(self._facts())
 
     def page(self) -> PageState:
         """The same for a browser."""
@@ -625,15 +594,6 @@ class LiveView:
         yield from self._known
 
 
-def _model(pca: "StreamingPCA") -> "Model | None":
-    from sklearn.exceptions import NotFittedError
-
-    try:
-        return pca.model_
-    except NotFittedError:
-        return None
-
-
 def _spending(pca: "StreamingPCA") -> PageBudget | None:
     return None if pca.ledger_ is None else PageBudget.of_ledger(pca.ledger_)
 
@@ -641,7 +601,9 @@ def _spending(pca: "StreamingPCA") -> PageBudget | None:
 def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, str]]:
     spending = _spending(pca)
     if spending is not None:
-        yield "released", "nothing yet" if model is None else _releases(model)
+        times, rows = (0, 0) if model is None else (model.settings["releases"], model.settings["rows"])
+        released = f"{times} time{'s' * (times != 1)}, of the first {rows:,} rows"
+        yield "released", "nothing yet" if model is None else released
         yield "spent", spending.text
     if model is not None:
         yield "rank", str(len(model.values))
@@ -677,8 +639,3 @@ def _released_share(model: "Model") -> str:
     return (
         f"nearly all of what stands out{which}" if share >= _NEARLY_ALL else f"{share:.0%} of what was released{which}"
     )
-
-
-def _releases(model: "Model") -> str:
-    times = model.settings["releases"]
-    return f"{times} time{'s' * (times != 1)}, of the first {model.settings['rows']:,} rows"

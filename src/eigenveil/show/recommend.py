@@ -8,27 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.console import Group
 from rich.text import Text
 
-from eigenveil.recommend import Interactions, PrivateRecommender, Quality
+from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender, Quality
+from eigenveil.show.marks import Chart
+from eigenveil.show.pages import scree_of
+from eigenveil.show.report import answer_of, counted, settings_facts
 from eigenveil.show.terminal import (
+    guarantee_panel,
+    guarantee_values,
     labelled,
+    loadings_table,
     nothing_found,
-    nothing_stands_out,
+    remarks,
     rounds_table,
+    scree,
     simple_table,
     warning_panel,
 )
+from eigenveil.show.values import ComponentsPart, Report
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
-    from eigenveil.recommend import ItemSpace
     from eigenveil.show.console import View
-    from eigenveil.show.marks import Chart
-    from eigenveil.show.values import ComponentsPart, Report
-
-__all__ = ["fit_view", "items_report", "items_scree", "quality_values", "quality_view", "space_values", "space_view"]
 
 _NOT_COVERED: Final = (
     "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. Show them only to "
@@ -44,8 +46,7 @@ def fit_view(
     sites: Mapping[str, Interactions], fitted: PrivateRecommender, notes: Sequence[str], *, seeded: str
 ) -> "View":
     """What was learned at these sites. `seeded` is the warning of a known seed."""
-    if nothing_stands_out(fitted.space_):
-        yield nothing_found()
+    yield from nothing_found(_components(fitted.space_))
     if fitted.random_state is not None and fitted.epsilon is not None:
         yield warning_panel(seeded)
     if len(sites) > 1:
@@ -58,15 +59,19 @@ def fit_view(
 
 def _facts(sites: Mapping[str, Interactions], fitted: PrivateRecommender) -> Iterator[tuple[str, str]]:
     space = fitted.space_
-    rank, count = space.components.shape
-    yield "method", fitted.plan_.reason
     floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
-    yield "directions", f"{rank}{floor}"
-    yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
+    yield "method", fitted.plan_.reason
+    yield "directions", f"{len(space.components)}{floor}"
+    yield "items", _used(space).removesuffix(" items")
     if fitted.unit == "item" or fitted.neighbours != "add-remove":
         yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
     if len(sites) > 1:
         yield "sites", ", ".join(sites)
+
+
+def _used(space: ItemSpace) -> str:
+    count = space.components.shape[1]
+    return f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
 
 
 def _expected(fitted: PrivateRecommender) -> Iterator[tuple[str, str]]:
@@ -107,57 +112,44 @@ def _spent(qualities: Mapping[str, Quality]) -> list[str]:
     return [_SPENT] if len(qualities) > 2 else []
 
 
-def items_report(path: Path) -> "Report":
+def items_report(path: Path) -> Report:
     """What was learned of the items, and the guarantee for those whose histories it was learned from."""
-    from eigenveil.recommend import ItemSpace
-    from eigenveil.show.report import answer_of, counted, settings_facts
-    from eigenveil.show.values import Report
-
     space = ItemSpace.load(path)
     part = _components(space)
-    count = space.components.shape[1]
-    used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
     return Report(
         kind="model",
-        title=f"{counted(len(part.weights), 'direction').capitalize()} of {used}",
+        title=f"{counted(len(part.weights), 'direction').capitalize()} of {_used(space)}",
         answer=answer_of(part, space.guarantee),
         warnings=space.warnings,
         components=part,
-        facts=(*settings_facts(space.settings),),
+        facts=tuple(settings_facts(space.settings)),
         guarantee=space.guarantee,
         best_guess=space.guarantee.best_guess,
     )
 
 
-def items_scree(space: "ItemSpace") -> "Chart":
+def items_scree(space: ItemSpace) -> Chart:
     """The scree plot of an item space."""
-    from eigenveil.show.pages import scree_of
-
     return scree_of(_components(space))
 
 
-def _names(space: "ItemSpace") -> list[str]:
-    """The names of the items that have weights, or their numbers."""
+def _components(space: ItemSpace) -> ComponentsPart:
     columns = range(space.dim) if space.columns is None else space.columns.tolist()
-    return [f"item {at}" if space.items is None else space.items[at] for at in columns]
-
-
-def _components(space: "ItemSpace") -> "ComponentsPart":
-    from eigenveil.show.values import ComponentsPart
-
     return ComponentsPart(
-        columns=tuple(_names(space)),
-        weights=tuple(tuple(component) for component in space.components.tolist()),
+        # Items without names have numbers.
+        columns=tuple(f"item {at}" if space.items is None else space.items[at] for at in columns),
+        weights=tuple(map(tuple, space.components.tolist())),
+        # Singular values: an item space has no number of people to divide by.
         variances=tuple(space.values.tolist()),
-        # Nobody released what all items vary together.
+        # What all items vary together was not released.
         shares=(),
-        # As on the terminal: the floor is one of squared values.
+        # The floor is one of squared values.
         noise_floor=math.sqrt(space.noise_floor),
         floor_known=space.noise_floor > 0 or space.guarantee.epsilon is None,
     )
 
 
-def space_values(space: "ItemSpace") -> dict[str, Any]:
+def space_values(space: ItemSpace) -> dict[str, Any]:
     """The whole item space in plain values."""
     return {
         "items": None if space.items is None else list(space.items),
@@ -169,60 +161,29 @@ def space_values(space: "ItemSpace") -> dict[str, Any]:
         "n_above_noise": space.n_above_noise,
         "warnings": list(space.warnings),
         "degrees": None if space.degrees is None else space.degrees.tolist(),
-        "private": space.guarantee.private,
-        "guarantee": space.guarantee.to_dict(),
-        "guarantee_in_words": space.guarantee.to_text(),
+        **guarantee_values(space.guarantee),
         "settings": dict(space.settings),
         "recommendations": space.note,
     }
 
 
-def space_view(space: "ItemSpace", *, largest: int) -> "Group":
+def space_view(space: ItemSpace, *, largest: int) -> Group:
     """Everything in an item space that a person can read."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from eigenveil.show.terminal import (
-        Bar,
-        BarChart,
-        guarantee_panel,
-        labelled,
-        nothing_found,
-        nothing_stands_out,
-        warned,
-    )
-
-    rank, count = space.components.shape
-    used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
-    # Singular values here: an item space has no number of people to divide by.
-    bars = tuple(
-        Bar(label=f"{at:>{len(str(rank))}}", value=float(value), note=f"{value:.4g}")
-        for at, value in enumerate(space.values, 1)
-    )
-    settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
+    part = _components(space)
+    rank = len(part.weights)
+    title = f"{rank} direction{'s' * (rank != 1)} of {_used(space)}"
     return Group(
-        *([nothing_found()] if nothing_stands_out(space) else []),
-        Text(
-            f"{rank} direction{'s' * (rank != 1)} of {used}: the singular value of the histories along each",
-            style="bold",
-        ),
-        BarChart(bars, math.sqrt(space.noise_floor), "noise floor: a shorter bar may be noise alone"),
-        *warned(space),
+        *nothing_found(part),
+        Text(f"{title}: the singular value of the histories along each", style="bold"),
+        scree(part),
+        *remarks(part, space.warnings),
         Text(""),
         Text("items with the largest weights in each direction", style="bold"),
-        labelled(_weights(space, largest)),
+        loadings_table(part, largest=largest),
         Text(""),
         Text("settings", style="bold"),
-        labelled(settings),
+        labelled((fact.label, fact.text) for fact in settings_facts(space.settings)),
         Text(""),
         guarantee_panel(space.guarantee),
         Text(space.note, style="yellow"),
     )
-
-
-def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
-    names = _names(space)
-    for number, weights in enumerate(space.components, start=1):
-        # Stable, so that equal weights come in the order of the items on every machine.
-        order = (-abs(weights)).argsort(kind="stable")[:largest]
-        yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import join_names, shown
 from eigenveil.methods import METHODS
 from eigenveil.model import Model
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.show.charts import Span
+from eigenveil.show.charts import EpsilonPoint, Span
 from eigenveil.show.marks import in_bytes
-from eigenveil.show.values import ComponentsPart, EpsilonPoint, FactLine, PlanPart, Report, RoundPart
+from eigenveil.show.values import ComponentsPart, FactLine, PlanPart, Report, RoundPart
 from eigenveil.trackers import TRACKERS
 
 if TYPE_CHECKING:
@@ -31,25 +32,9 @@ if TYPE_CHECKING:
     from eigenveil.plan.rehearsal import Forecast
     from eigenveil.plan.spectrum import Spectrum
 
-__all__ = [
-    "answer_of",
-    "components_of",
-    "counted",
-    "forecast_part",
-    "model_report",
-    "plan_part",
-    "planned",
-    "readable_settings",
-    "round_parts",
-    "settings_facts",
-    "spectrum_of",
-    "taken_of",
-    "unseen_words",
-]
-
 # Spread evenly over the logarithmic axis, from strong to weak.
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
-_WORDS: Final = (
+_WORDS: Final = [
     "no",
     "one",
     "two",
@@ -63,10 +48,12 @@ _WORDS: Final = (
     "ten",
     "eleven",
     "twelve",
-)
+]
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
-_UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
+# Charges or movements below this are rounding error.
+_STILL: Final = 1e-12
+_UNKNOWN: Final = "What this fit itself captured is private and was not computed."
 
 
 @ignore_float_errors
@@ -94,7 +81,7 @@ def model_report(
         components=part,
         rounds=round_parts(rounds),
         plan=plan_part(model),
-        facts=(*_facts(model, dataset), *more.pop("facts", ())),
+        facts=(*model_facts(model, dataset), *more.pop("facts", ())),
         guarantee=guarantee,
         best_guess=guarantee.best_guess,
         **more,
@@ -112,40 +99,76 @@ def counted(number: int, word: str) -> str:
 
 
 def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
-    """What was found and who is protected, in one sentence."""
+    """What was found and who is protected, in a few sentences."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
-    # What all directions have together was not released, so nobody knows a share.
-    # With a bound, the variance of the rows as they were is not known either.
-    whose = " of the clipped rows" if part.bound_usage is not None else ""
-    of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
+    many = counted(rank, "component").capitalize()
     if part.noise_floor == 0 and part.shares:
-        finding = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
-        finding = finding if rank != 1 else f"One component describes {share:.0%} of the variance"
+        finding = f"{many} describe{'s' * (rank == 1)} {share:.0%} of the variance"
     elif part.noise_floor == 0:
-        finding = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
-    elif above == 0:
-        finding = "Nothing stands out from the noise, so these components may be noise alone"
+        finding = f"{many} {'was' if rank == 1 else 'were'} found"
+    elif nothing_stands_out(part):
+        finding = "Nothing stands out from the noise. These components may be noise alone"
     else:
         # "Four of five components", or "39 of 50".
-        many = max(above, rank) >= len(_WORDS)
-        numerals = [str(number) if many else _WORDS[number] for number in (above, rank)]
-        stand = f"{numerals[0] if above == rank else ' of '.join(numerals)} component{'s' * (rank != 1)}"
-        finding = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
-    if not guarantee.private:
-        why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
-        return f"{finding}. No person is protected, because {why}."
-    return f"{finding}. {guarantee.guess}"
+        first, last = (_WORDS[count] if rank < len(_WORDS) else str(count) for count in (above, rank))
+        stand = f"{first if above == rank else f'{first} of {last}'} component{'s' * (rank != 1)}"
+        finding = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise"
+        # With a bound, the variance of the rows as they were is not known.
+        whose = " of the clipped rows" if part.bound_usage is not None else ""
+        finding += f", with {share:.0%} of the variance{whose}" if part.shares else ""
+    if guarantee.private:
+        return f"{finding}. {guarantee.guess}"
+    why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
+    return f"{finding}. No person is protected, because {why}."
+
+
+def nothing_stands_out(part: ComponentsPart) -> bool:
+    """Whether noise was added and no component is above it."""
+    return part.noise_floor > 0 and part.above == 0
+
+
+def floor_words(part: ComponentsPart) -> str:
+    """What the noise floor says, in one or two sentences."""
+    if not part.floor_known:
+        return "Noise was added, and its floor is not known: any component may be noise alone."
+    if part.noise_floor == 0:
+        return "No noise was added, so there is no noise floor."
+    return (
+        f"Noise alone exceeds the noise floor, {part.noise_floor:.4g}, in one fit of a hundred. A component below it may "
+        "be noise alone, and counts as having no share of the variance."
+    )
+
+
+def clipping_facts(part: ComponentsPart) -> Iterator[tuple[str, str]]:
+    """What clipping did to the rows, as far as that was released: labels and texts."""
+    if part.bound_usage is not None:
+        text = "the mean squared norm of the clipped rows over the squared row bound"
+        yield "bound usage", f"{part.bound_usage:.2g}, {text}"
+    if part.clipped_fraction is not None:
+        yield "clipped share", f"about {part.clipped_fraction:.0%} of people, at the privately estimated bound"
+    elif part.bound_usage is not None and part.scale:
+        yield (
+            "clipped share",
+            "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did",
+        )
+    if part.taken is not None and part.unseen is not None:
+        taken = part.taken
+        yield (
+            "taken by clipping",
+            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting long rows "
+            f"that noise hides, at most {part.unseen:.1%} of all; variances are those of the clipped rows",
+        )
 
 
 def components_of(model: Model) -> ComponentsPart:
     """The components of a model with their variances and, where it is known, the interval of each."""
-    floor, variances, took = model.noise_floor, tuple(model.explained_variance.tolist()), taken_of(model)
-    shares = tuple(model.explained_variance_ratio.tolist())
+    floor, variances, taken = model.noise_floor, tuple(model.explained_variance.tolist()), _taken_of(model)
+    shares, clipped = tuple(model.explained_variance_ratio.tolist()), _number(model, "clipped_fraction")
     # Any component with a share gives the total. Those below the floor have none, and would divide by zero.
     at = next((at for at, share in enumerate(shares) if share > 0), None)
     return ComponentsPart(
         columns=model.columns,
-        weights=tuple(tuple(component) for component in model.components.tolist()),
+        weights=tuple(map(tuple, model.components.tolist())),
         variances=variances,
         shares=shares,
         intervals=tuple(_intervals(model)),
@@ -154,16 +177,16 @@ def components_of(model: Model) -> ComponentsPart:
         floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
         bound_usage=_number(model, "bound_usage"),
-        clipped_fraction=_number(model, "clipped_fraction"),
+        clipped_fraction=clipped if clipped is not None and 0 <= clipped <= 1 else None,
         people=model.people,
         mean=() if model.settings.get("center") == "none" else tuple(model.mean.tolist()),
         scale=() if model.scale is None else tuple(model.scale.tolist()),
-        taken=None if took is None else took[0],
-        unseen=None if took is None else took[1],
+        taken=None if taken is None else taken[0],
+        unseen=None if taken is None else taken[1],
     )
 
 
-def taken_of(model: Model) -> tuple[Span, float] | None:
+def _taken_of(model: Model) -> tuple[Span, float] | None:
     """The share of all squared norms that clipping took, from released norms, and the largest share of rows that were not seen.
 
     None if no norms were released, or too few seen.
@@ -207,20 +230,17 @@ def _intervals(model: Model) -> Iterator[Span]:
         yield Span(variance, max(0.0, variance - floor), variance + floor)
 
 
-def _facts(model: Model, dataset: str | None) -> Iterator[FactLine]:
+def model_facts(model: Model, dataset: str | None = None) -> Iterator[FactLine]:
+    """People, columns and settings of a fit as a person reads them, without what a report shows where it belongs."""
     people = model.people
     if dataset is not None:
         yield FactLine("dataset", dataset)
     if people is not None:
+        # Only add-remove hides the number of people. Under the other relations it is public and gets no noise.
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
     yield FactLine("columns", str(model.components.shape[1]))
     yield from settings_facts(model.settings)
-
-
-def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
-    """The settings of a fit as a person reads them, without those that a report shows where they belong."""
-    return itertools.starmap(FactLine, readable_settings(settings))
 
 
 def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
@@ -234,11 +254,75 @@ def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
             bytes_down=done.bytes_down,
             bytes_up=done.bytes_up,
             movement=done.movement,
+            residual=done.residual,
             charges=tuple(done.charges),
             restarted=done.restarted,
         )
         for done in rounds
     )
+
+
+def round_rows(rounds: Sequence[RoundPart], *, max_rounds: int | None = None) -> tuple[list[str], list[list[str]]]:
+    """A header, and one row of texts for each round. Of more than `max_rounds`, only the first and last.
+
+    Empty columns are left out. Charges are in mu; if the hub and the sites both add noise, both charges are shown. Peers have
+    no hub, so there is one column of bytes and one ledger.
+    """
+    hub = any(part.bytes_down for part in rounds)
+    charges = [
+        " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in _by_ledger(part.charges, hub=hub))
+        for part in rounds
+    ]
+    rows = [
+        {
+            "round": str(part.round),
+            "stage": part.stage + ", begun again" * part.restarted,
+            "answered": f"{len(part.answered)}" + f" of {len(part.answered) + len(part.missing)}" * bool(part.missing),
+            "up" if hub else "sent": in_bytes(part.bytes_up),
+            "down": in_bytes(part.bytes_down) if hub else "",
+            "movement": _sine(part.movement),
+            # A residual that is zero in all rounds says nothing.
+            "residual": _sine(part.residual) if any((other.residual or 0) > _STILL for other in rounds) else "",
+            "mu, hub / site" if any(" / " in other for other in charges) else "charge, mu": charge,
+        }
+        for part, charge in zip(rounds, charges, strict=True)
+    ]
+    header = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    texts = [[row[name] for name in header] for row in rows]
+    if max_rounds is not None and len(texts) > max_rounds:
+        half = max_rounds // 2
+        more = ["...", f"{len(texts) - 2 * half} more", *[""] * (len(header) - 2)]
+        texts = [*texts[:half], more, *texts[-half:]]
+    return header, texts
+
+
+def _sine(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}" if value > _STILL else "0"
+
+
+def spent_mu(rounds: "Iterable[Round]") -> float:
+    """What rounds cost together, on the ledger that was charged most."""
+    parts = round_parts(rounds)
+    ledgers = [_by_ledger(part.charges, hub=any(other.bytes_down for other in parts)) for part in parts]
+    # Gaussian releases compose by the squares of their mu.
+    squares = (
+        math.fsum(charge.mu**2 for ledger in each if ledger is not None for charge in ledger)
+        for each in itertools.zip_longest(*ledgers)
+    )
+    return math.sqrt(max(squares, default=0.0))
+
+
+def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
+    """The charges of a round, ledger by ledger.
+
+    With a `hub`, a repeated label belongs to the next ledger. Between peers it belongs to a round that began again.
+    """
+    ledgers: list[list[Charge]] = []
+    for charge in charges:
+        if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):
+            ledgers.append([])
+        ledgers[-1].append(charge)
+    return ledgers
 
 
 def spectrum_of(
@@ -484,25 +568,27 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
-def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The settings of a fit as labels and texts, except those that a report shows elsewhere.
+def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
+    """The settings of a fit as a person reads them, except those that a report shows elsewhere.
 
-    >>> dict(readable_settings({"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}))
-    {'method': 'one release of the covariance', 'row bound': '2, estimated privately'}
+    >>> found = {"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}
+    >>> [fact.text for fact in settings_facts(found)]
+    ['one release of the covariance', '2, estimated privately']
     """
     leaf = METHODS.get(str(settings.get("method")))
     covariance = leaf is not None and leaf.releases_gram
     for name, value in settings.items():
         # A release of the covariance has no products, and a tolerance of zero stops nothing.
-        if name in _ELSEWHERE or (covariance and name == "width") or (name == "tolerance" and value == 0):
+        idle = (covariance and (name == "width" or (name == "rounds" and value == 1))) or (
+            name == "tolerance" and value == 0
+        )
+        if name in _ELSEWHERE or idle:
             continue
-        if covariance and name == "rounds" and value == 1:
-            continue
-        yield _LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings)
+        yield FactLine(_LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings))
     if settings.get("scale_from") is not None:
         exact = settings.get("neighbours") == "none"
         where = "exact standard deviations, not private" if exact else "estimated privately"
-        yield "scale of columns", f"{where}; columns were divided by it"
+        yield FactLine("scale of columns", f"{where}; columns were divided by it")
 
 
 def _text_of(name: str, value: Any, settings: Mapping[str, Any]) -> str:

@@ -32,12 +32,10 @@ from eigenveil.show.charts import bars_chart, convergence_chart, scree_chart
 from eigenveil.show.live import PageAddress, PageBudget, PageState
 from eigenveil.show.marks import Chart, escaped
 from eigenveil.show.pages import STYLE, figure, hash_of, listing, prose, table
-from eigenveil.show.terminal import round_rows
+from eigenveil.show.report import round_parts, round_rows
 
 if TYPE_CHECKING:
     from eigenveil.estimators.terms import Round
-
-__all__ = ["POLICY", "VERSION", "Drawing", "PageServer", "PageSource", "document"]
 
 # Readers at once who were let in; the rest are told to come back. And connections that have not yet asked for anything: each
 # holds a file descriptor that the study may need. A new one takes the place of the oldest, so strangers keep nobody out.
@@ -336,7 +334,6 @@ _MOST_DRAWN: Final = 300
 _MOST_NAMED: Final = 400
 _PLACES: Final = ("now", "warnings", "parties", "budget", "charts", "log", "rounds", "facts")
 _NAMES: Final = {"red": "bad", "bold red": "bad", "yellow": "warn", "bold yellow": "warn", "green": "good"}
-
 _STYLE: Final = (
     STYLE
     + """
@@ -390,7 +387,7 @@ const listen = () => {
   });
   source.addEventListener("end", () => {
     ended = true;
-    say("", `The command ended at ${clock()}. If it is started again, this page goes on.`);
+    say("", `The command ended at ${clock()}. If it is started again, this page resumes.`);
   });
   source.onerror = () => {
     if (!ended) say("lost", `Not reachable since ${clock()}. Trying again.`);
@@ -521,12 +518,9 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 def _rounds(rounds: "Sequence[Round]") -> str:
     if not rounds:
         return ""
-    header, texts = round_rows(rounds)
-    # None is an empty cell among numbers, which are aligned to the right.
-    rows = [[text or None for text in row] for row in texts]
-    return (
-        f'<h2>Rounds</h2><div class="scroll" tabindex="0" role="region" aria-label="Rounds">{table(header, rows)}</div>'
-    )
+    header, texts = round_rows(round_parts(rounds), max_rounds=40)
+    box = '<div class="scroll" tabindex="0" role="region" aria-label="Rounds">'
+    return f"<h2>Rounds</h2>{box}{table(header, texts)}</div>"
 
 
 def _log(lines: Sequence[tuple[str, str, str | None]]) -> str:

@@ -12,16 +12,14 @@ from eigenveil.params.declarations.federated import FederatedParams, GossipParam
 from eigenveil.show.live import PageBudget, PageState, scree_words
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.progress import round_name, shown_names
+from eigenveil.show.report import components_of, spent_mu
 from eigenveil.show.terminal import (
     above_floor,
-    fill_line,
     guarantee_panel,
     labelled,
     nothing_found,
-    nothing_stands_out,
+    remarks,
     rounds_table,
-    spent_mu,
-    warned,
     warning_panel,
 )
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from eigenveil.show.console import View
 
     Estimator: TypeAlias = FederatedPCA | GossipPCA
-
-__all__ = ["Simulation", "SimulationView", "simulation_view"]
 
 _COMPARED: Final = "The captured variance is NOT covered by the guarantee: it was computed from all rows."
 
@@ -144,18 +140,17 @@ def simulation_view(simulation: Simulation, pca: "Estimator", model: "Model", co
     """What the fit found, round by round, and what was `compared` with the exact components."""
     if simulation.private and simulation.params.random_state is not None:
         yield warning_panel(simulation.seeded)
-    if nothing_stands_out(model):
-        yield nothing_found()
+    part = components_of(model)
+    yield from nothing_found(part)
     yield rounds_table(pca.transcript_)
     yield ""
     facts = list(_facts(simulation, pca))
     yield labelled(facts if compared is None else [*facts, ("captured", compared)])
     if simulation.private and compared is not None:
         yield Text(_COMPARED, style="yellow")
-    if model.noise_floor > 0:
-        yield above_floor(model)
-    yield from fill_line(model)
-    yield from warned(model)
+    if part.noise_floor > 0:
+        yield above_floor(part)
+    yield from remarks(part, model.warnings)
     if pca.tied_:
         yield Text("The last component is not unique: the next direction has the same variance.", style="yellow")
     if simulation.private and simulation.counted:
@@ -175,7 +170,7 @@ def _facts(simulation: Simulation, pca: "Estimator") -> Iterator[tuple[str, str]
         yield from _peer_facts(pca, split=simulation.split, spec=simulation.params.graph)
     for done in rounds:
         if done.missing:
-            # Peers keep what was already released with noise, so only the round itself restarts.
+            # Peers keep what was already released with noise, so only the round itself begins again.
             noisy = isinstance(simulation.params, GossipParams) and simulation.private
             again = ", which restarted" if noisy else ", and the fit restarted"
             again, label = again * done.restarted, "no answer" if simulation.hub else "left behind"

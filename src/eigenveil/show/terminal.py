@@ -4,68 +4,40 @@ Every input is a released number, so every output may be shown to anybody. No ro
 through `plain` first, because a model may come from a stranger and a terminal obeys control characters.
 """
 
-import math
-import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.core.ledger import Charge
-from eigenveil.errors import join_names, plain, shown
+from eigenveil.errors import join_names, plain
 from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.show.charts import Point
-from eigenveil.show.marks import in_bytes
+from eigenveil.show.charts import EpsilonPoint
+from eigenveil.show.report import (
+    clipping_facts,
+    components_of,
+    floor_words,
+    model_facts,
+    nothing_stands_out,
+    round_parts,
+    round_rows,
+)
 
 if TYPE_CHECKING:
     from eigenveil.estimators.terms import Round
-    from eigenveil.linalg import Array
-    from eigenveil.recommend import ItemSpace
     from eigenveil.show.charts import Ends
-
-__all__ = [
-    "Bar",
-    "BarChart",
-    "CurveChart",
-    "above_floor",
-    "fill_line",
-    "guarantee_panel",
-    "in_bytes",
-    "judged",
-    "labelled",
-    "loadings_table",
-    "model_details",
-    "model_summary",
-    "model_values",
-    "nothing_found",
-    "nothing_stands_out",
-    "plain",
-    "round_rows",
-    "rounds_table",
-    "scores_warning",
-    "scree",
-    "settings_table",
-    "simple_table",
-    "span",
-    "spent_mu",
-    "warned",
-    "warning_panel",
-]
+    from eigenveil.show.values import ComponentsPart
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_WIDEST_CHART = 64
+# Longer bars are no easier to compare.
+_WIDEST_BAR = 64
 _LABEL = "bold"
 _MARK = "bold yellow"
-_MOST_ROUNDS = 40
-# A sine below this is rounding error.
-_STILL = 1e-12
 
 
 @final
@@ -99,66 +71,47 @@ class BarChart:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         labels = max((len(bar.label) for bar in self.bars), default=0)
         notes = max((len(bar.note) for bar in self.bars), default=0)
-        # Longer bars are no easier to compare, and in a narrow terminal something of them must remain.
-        width = max(8, min(options.max_width - labels - notes - 2, _WIDEST_CHART))
+        # In a narrow terminal something of the bars must remain.
+        width = max(8, min(options.max_width - labels - notes - 2, _WIDEST_BAR))
         # All bars may be zero, as for a table of zeros.
         longest = max([self.floor, *(bar.value for bar in self.bars)]) or 1.0
+        block, mark = ("#", "|") if options.ascii_only else ("█", "┊")
         for bar in self.bars:
+            eighths = round(8 * width * min(bar.value / longest, 1.0))
+            drawn = block * (eighths // 8) + ("" if options.ascii_only else _EIGHTHS[eighths % 8].strip())
+            cells = Text(f"{drawn:<{width}}", style=bar.style)
+            if self.floor > 0:
+                # A floor above every bar lies at the very end, and its mark must stay on the line.
+                offset = min(int(width * self.floor / longest), width - 1)
+                cells = Text.assemble(cells[:offset], (mark, _MARK), cells[offset + 1 :])
             line = Text(f"{bar.label:<{labels}} ", no_wrap=True)
-            line.append_text(self._cells(bar, width, longest, ascii_only=options.ascii_only))
-            line.append(f" {bar.note}")
-            yield line
+            yield line.append_text(cells).append(f" {bar.note}")
         if self.floor > 0:
-            yield Text.assemble((_mark(ascii_only=options.ascii_only), _MARK), f" {self.legend}")
-
-    def _cells(self, bar: Bar, width: int, longest: float, *, ascii_only: bool) -> Text:
-        """The bar and the blank behind it, `width` cells, with the mark of the floor over them."""
-        eighths = round(8 * width * min(bar.value / longest, 1.0))
-        tip = "" if ascii_only else _EIGHTHS[eighths % 8].strip()
-        drawn = ("#" if ascii_only else "█") * (eighths // 8) + tip
-        cells = Text(f"{drawn:<{width}}", style=bar.style)
-        if self.floor <= 0:
-            return cells
-        # A floor above every bar lies at the very end, and its mark must stay on the line.
-        offset = min(int(width * self.floor / longest), width - 1)
-        return Text.assemble(cells[:offset], (_mark(ascii_only=ascii_only), _MARK), cells[offset + 1 :])
+            yield Text.assemble((mark, _MARK), f" {self.legend}")
 
 
-def _mark(*, ascii_only: bool) -> str:
-    return "|" if ascii_only else "┊"
-
-
-def scree(model: Model) -> BarChart:
-    """The released explained variances, one bar per component, with the noise floor marked."""
-    floor = model.noise_floor
-    return BarChart(tuple(_bars(model)), floor, f"noise floor, {floor:.4g}: a shorter bar may be noise alone")
-
-
-def _bars(model: Model) -> Iterator[Bar]:
-    floor = model.noise_floor
-    digits = len(str(len(model.values)))
-    pairs = zip(model.explained_variance, model.explained_variance_ratio, strict=True)
-    for number, (variance, ratio) in enumerate(pairs, start=1):
-        # Dim bars may be noise alone.
-        style = "cyan" if variance > floor else "dim"
+def scree(part: "ComponentsPart") -> BarChart:
+    """The variance along each component, one bar a line, with the noise floor marked. Dim bars may be noise alone."""
+    digits, floor = len(str(len(part.variances))), part.noise_floor
+    shares = [f" {share:>6.1%}" for share in part.shares] or [""] * len(part.variances)
+    bars = (
         # Noise can make a variance negative, and a bar cannot be.
-        yield Bar(
-            label=f"{number:>{digits}}",
-            value=max(float(variance), 0.0),
-            note=f"{variance:>8.4g} {ratio:>6.1%}",
-            style=style,
+        Bar(
+            label=f"{at:>{digits}}",
+            value=max(variance, 0.0),
+            note=f"{variance:>8.4g}{share}",
+            style="cyan" if variance > floor else "dim",
         )
+        for at, (variance, share) in enumerate(zip(part.variances, shares, strict=True), start=1)
+    )
+    return BarChart(tuple(bars), floor, f"noise floor, {floor:.4g}: a shorter bar may be noise alone")
 
 
-def above_floor(model: Model) -> Text:
+def above_floor(part: "ComponentsPart") -> Text:
     """How many components are above the noise floor, as a sentence."""
-    floor, rank = model.noise_floor, len(model.values)
-    # A published calibration has noise whose floor was never worked out: 0 then means unknown.
-    if floor == 0 and model.guarantee.epsilon is not None:
-        return Text("Noise was added, and its floor is not known: any component may be noise alone.")
-    if floor == 0:
-        return Text("No noise was added, so there is no noise floor.")
-    above = model.n_above_noise
+    if part.noise_floor == 0:
+        return Text(floor_words(part))
+    above, rank = part.above, len(part.variances)
     style = "green" if above == rank else "yellow" if above else "red"
     return Text.assemble("components above the noise floor: ", (f"{above} of {rank}", f"bold {style}"))
 
@@ -170,17 +123,18 @@ def guarantee_panel(guarantee: Guarantee) -> Panel:
     grid.add_column(ratio=1)
     for label, texts in guarantee.parts():
         lines = [plain(text) for text in texts]
-        grid.add_row(label, lines[0] if len(lines) == 1 else _list(lines))
+        grid.add_row(label, lines[0] if len(lines) == 1 else bullets(lines))
     style = "green" if guarantee.private else "red"
     first = Text(plain(guarantee.title), style=f"bold {style}")
     content: list[RenderableType] = [first, Text(""), grid] if grid.row_count else [first]
     return Panel(Group(*content), title="guarantee", title_align="left", border_style=style, padding=(0, 1))
 
 
-def _list(items: Sequence[str]) -> Table:
+def bullets(items: Iterable[str], *, style: str = "") -> Table:
+    """A list, one item a line, whose further lines are indented."""
     grid = Table.grid(padding=(0, 1))
     for item in items:
-        grid.add_row("-", item)
+        grid.add_row("-", Text(plain(item), style=style))
     return grid
 
 
@@ -197,29 +151,37 @@ def scores_warning() -> Text:
 def model_summary(model: Model, *, reason: str) -> Group:
     """What a fit found: its spectrum and the noise floor, why this method was used, and the guarantee."""
     why = Text.assemble(("why this method: ", _LABEL), plain(reason))
-    return Group(_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
+    return Group(*_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
 
 
 def model_details(model: Model, *, largest: int) -> Group:
     """Everything in a model that a person can read: spectrum, loadings, settings and guarantee."""
+    part = components_of(model)
+
+    def by_column(values: Sequence[float]) -> str:
+        pairs = (f"{name} {value:.4g}" for name, value in zip(part.names, values, strict=True))
+        return join_names(pairs, max_count=2 * largest)
+
+    # Only a search writes where a scale is from; without one, whoever fitted the model gave it.
+    estimated = "exact, not private" if model.settings.get("neighbours") == "none" else "estimated privately"
+    origin = "given" if model.settings.get("scale_from") is None else estimated
+    around = [("mean", by_column(part.mean) if part.mean else "none was subtracted")]
+    around += [("scale", f"{by_column(part.scale)}; {origin}" if part.scale else "none")]
     return Group(
-        _spectrum(model),
+        *_spectrum(model),
         Text(""),
         Text("columns with the largest weights in each component", style=_LABEL),
-        loadings_table(model, largest=largest),
-        Text(""),
-        Text("bounds, scale, count and mean", style=_LABEL),
-        labelled(_around(model, largest)),
+        loadings_table(part, largest=largest),
         Text(""),
         Text("settings", style=_LABEL),
-        settings_table(model),
+        labelled([*((fact.label, fact.text) for fact in model_facts(model)), *around]),
         Text(""),
         guarantee_panel(model.guarantee),
     )
 
 
 def model_values(model: Model) -> dict[str, Any]:
-    """The whole model in plain values, for programs."""
+    """The whole model in plain values, for programs, which should not have to read the file themselves."""
     return {
         "columns": None if model.columns is None else list(model.columns),
         "components": model.components.tolist(),
@@ -227,138 +189,74 @@ def model_values(model: Model) -> dict[str, Any]:
         "people": model.people,
         "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
         "scale": None if model.scale is None else model.scale.tolist(),
-        # Everything in the file, because programs should not have to read it themselves.
         "values": model.values.tolist(),
         "explained_variance": model.explained_variance.tolist(),
         "explained_variance_ratio": model.explained_variance_ratio.tolist(),
         "noise_floor": model.noise_floor,
         "n_above_noise": model.n_above_noise,
         "warnings": list(model.warnings),
-        "private": model.guarantee.private,
-        "guarantee": model.guarantee.to_dict(),
-        "guarantee_in_words": model.guarantee.to_text(),
+        **guarantee_values(model.guarantee),
         "settings": dict(model.settings),
         "scores": SCORES_ARE_RAW,
     }
 
 
-def _spectrum(model: Model) -> Group:
+def guarantee_values(guarantee: Guarantee) -> dict[str, Any]:
+    """A guarantee in plain values, for programs."""
+    return {
+        "private": guarantee.private,
+        "guarantee": guarantee.to_dict(),
+        "guarantee_in_words": guarantee.to_text(),
+    }
+
+
+def _spectrum(model: Model) -> Iterator[RenderableType]:
+    part = components_of(model)
     rank, dim = model.components.shape
+    yield from nothing_found(part)
     title = f"{rank} component{'s' * (rank != 1)} of {dim} columns: variance along each, and its share of the whole"
-    # Said above the chart, because bars look like a finding.
-    first: list[RenderableType] = [nothing_found()] if nothing_stands_out(model) else []
-    return Group(*first, Text(title, style=_LABEL), scree(model), above_floor(model), *fill_line(model), *warned(model))
+    yield Text(title, style=_LABEL)
+    yield scree(part)
+    yield above_floor(part)
+    yield from remarks(part, model.warnings)
 
 
-def nothing_stands_out(model: "Model | ItemSpace") -> bool:
-    """Whether noise was added and no component is above it."""
-    return model.noise_floor > 0 and model.n_above_noise == 0
+def nothing_found(part: "ComponentsPart") -> Iterator[Text]:
+    """The headline of a fit in which nothing stands out, to be shown above its bars, which look like a finding."""
+    if nothing_stands_out(part):
+        yield Text("Nothing stands out from the noise. These components may be noise alone.", style="bold red")
 
 
-def nothing_found() -> Text:
-    """The headline of a fit in which nothing stands out."""
-    return Text("Nothing stands out from the noise. These components may be noise alone.", style="bold red")
-
-
-def fill_line(model: Model) -> Iterator[Text]:
-    """The bound usage and the clipped share, where they were released."""
-    bound_usage = model.settings.get("bound_usage")
-    # The settings come from a file, which may have been edited.
-    if isinstance(bound_usage, numbers.Real) and math.isfinite(float(bound_usage)):
-        text = f"{float(bound_usage):.2g}, the mean squared norm of the clipped rows over the squared row bound"
-        yield Text.assemble(("bound usage: ", _LABEL), text)
-    clipped = model.settings.get("clipped_fraction")
-    if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
-        text = f"about {float(clipped):.0%} of people, at the privately estimated bound"
-        yield Text.assemble(("clipped share: ", _LABEL), text)
-    elif model.settings.get("scale_from") == "found privately":
-        text = "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did"
-        yield Text.assemble(("clipped share: ", _LABEL), text)
-    from eigenveil.show.report import taken_of
-
-    shares = taken_of(model)
-    if shares is not None:
-        taken, unseen = shares
-        text = (
-            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting long rows "
-            f"that noise hides, at most {unseen:.1%} of all; variances are those of the clipped rows"
-        )
-        yield Text.assemble(("taken by clipping: ", _LABEL), text)
-
-
-def warned(model: "Model | ItemSpace") -> Iterator[Text]:
-    """What the fit warns of."""
-    for warning in model.warnings:
+def remarks(part: "ComponentsPart", warnings: Iterable[str]) -> Iterator[Text]:
+    """What clipping did, and what the fit warns of."""
+    for label, text in clipping_facts(part):
+        yield Text.assemble((f"{label}: ", _LABEL), text)
+    for warning in warnings:
         yield Text.assemble(("warning: ", "bold yellow"), (plain(warning), "yellow"))
 
 
 def judged(model: Model) -> list[Text]:
-    """What the fit says of itself in lines: that nothing stands out, its fill, the share clipped, and its warnings."""
-    first = [nothing_found()] if nothing_stands_out(model) else []
-    return [*first, *fill_line(model), *warned(model)]
+    """What the fit says of itself in lines: that nothing stands out, what clipping did, and its warnings."""
+    part = components_of(model)
+    return [*nothing_found(part), *remarks(part, model.warnings)]
 
 
-def loadings_table(model: Model, *, largest: int) -> Table:
+def loadings_table(part: "ComponentsPart", *, largest: int) -> Table:
     """For each component, the columns with the largest weights, with their signs."""
-    dim = model.components.shape[1]
-    names: Sequence[object] = model.columns if model.columns is not None else [f"column {i}" for i in range(1, dim + 1)]
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for number, weights in enumerate(model.components, start=1):
+    for number, weights in enumerate(part.weights, start=1):
         # Stable, so that equal weights come in the order of the columns on every machine.
-        order = np.argsort(-np.abs(weights), kind="stable")[:largest]
-        parts = Text(", ").join(_loading(plain(names[i]), float(weights[i])) for i in order)
-        table.add_row(str(number), parts)
+        order = sorted(range(len(weights)), key=lambda at: -abs(weights[at]))[:largest]
+        texts = (
+            Text.assemble(
+                f"{plain(part.names[at])}=", (f"{weights[at]:+.3f}", "green" if weights[at] >= 0 else "magenta")
+            )
+            for at in order
+        )
+        table.add_row(str(number), Text(", ").join(texts))
     return table
-
-
-def _loading(name: str, weight: float) -> Text:
-    return Text.assemble(f"{name}=", (f"{weight:+.3f}", "green" if weight >= 0 else "magenta"))
-
-
-def settings_table(model: Model) -> Table:
-    """The public settings of the fit, one per line."""
-    from eigenveil.show.report import readable_settings
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for name, text in readable_settings(model.settings):
-        grid.add_row(plain(name), plain(text))
-    return grid
-
-
-def _origin(model: Model, fact: str) -> str:
-    """Where a bound or units are from. Only a search writes such a fact; without one, whoever fitted the model gave them."""
-    if model.settings.get(fact) is None:
-        return "given"
-    return "exact, not private" if model.settings.get("neighbours") == "none" else "estimated privately"
-
-
-def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
-    # Only add-remove hides the number of people. Under the other relations it is public and gets no noise.
-    count, noisy = model.people, model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
-    if count is not None:
-        yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
-    for name in ("row_bound", "column_bounds"):
-        if model.settings.get(name) is not None:
-            value = model.settings[name]
-            # Units that were found make one bound for all tables, the root of the number of columns.
-            units = name == "row_bound" and model.settings.get("scale_from") is not None
-            where = "in units of the scale of columns" if units else _origin(model, "bound_from")
-            yield name.replace("_", " "), f"{f'{value:.6g}' if isinstance(value, float) else shown(value)}, {where}"
-    names = model.columns or tuple(f"column {i}" for i in range(1, len(model.mean) + 1))
-
-    def by_column(values: "Array") -> str:
-        pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
-        return join_names(pairs, max_count=2 * largest)
-
-    yield "scale", "none" if model.scale is None else f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
-    if model.settings.get("center") == "none":
-        yield "mean", "none was subtracted"
-        return
-    yield "mean", by_column(model.mean)
 
 
 def labelled(facts: Iterable[tuple[str, str]]) -> Table:
@@ -382,93 +280,21 @@ def simple_table(
     return table
 
 
-def rounds_table(rounds: Sequence["Round"]) -> Table:
+def rounds_table(rounds: Iterable["Round"]) -> Table:
     """The rounds of a fit over sites or peers, one per line, as `round_rows` has them."""
-    header, rows = round_rows(rounds)
+    header, rows = round_rows(round_parts(rounds), max_rounds=40)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name in header:
         table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     return table
-
-
-def round_rows(rounds: Sequence["Round"]) -> tuple[list[str], list[list[str]]]:
-    """A header, and one row for each round. If there are more than 40, only the first and last 20.
-
-    Empty columns are left out. Charges are in mu; if the hub and the sites both add noise, both charges are shown. Peers have
-    no hub, so there is one column of bytes and one ledger.
-    """
-    residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
-    # Peers have no hub, and all that they send counts as up.
-    hub = any(done.bytes_down for done in rounds)
-    charges = [_charged(done.charges, hub=hub) for done in rounds]
-    header = ["round", "stage", "answered", *(["up", "down"] if hub else ["bytes"]), "movement"]
-    header += ["residual"] * residual
-    cost = "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"
-    header += [cost] * any(charges)
-    rows: list[list[str]] = []
-    half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
-    for index, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
-        if not shortened or index < half or index >= len(rounds) - half:
-            rows.append([*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges)])
-        elif index == half:
-            rows.append(["...", f"{len(rounds) - 2 * half} more", *[""] * (len(header) - 2)])
-    return header, rows
-
-
-def _round(done: "Round", *, hub: bool) -> list[str]:
-    n_recipients = len(done.answered) + len(done.missing)
-    return [
-        str(done.number + 1),
-        plain(done.stage),
-        str(n_recipients) if not done.missing else f"{len(done.answered)} of {n_recipients}",
-        in_bytes(done.bytes_up),
-        *[in_bytes(done.bytes_down)] * hub,
-        _sine(done.movement),
-    ]
-
-
-def _sine(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1e}" if value > _STILL else "0"
-
-
-def spent_mu(rounds: Sequence["Round"]) -> float:
-    """What rounds cost together, on the ledger that was charged most."""
-    hub = any(done.bytes_down for done in rounds)
-    squares: list[float] = []
-    for done in rounds:
-        for index, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
-            squares += [0.0] * (index + 1 - len(squares))
-            # Gaussian releases compose by the squares of their mu.
-            squares[index] += sum(line.mu**2 for line in ledger)
-    return math.sqrt(max(squares, default=0.0))
-
-
-def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
-    """What a round cost: charges of one ledger add up in squares."""
-    ledgers = _by_ledger(charges, hub=hub)
-    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)
-
-
-def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
-    """The charges of a round, ledger by ledger.
-
-    With a `hub`, a repeated label belongs to the next ledger. Between peers it belongs to a restarted round of the same ledger.
-    """
-    ledgers: list[list[Charge]] = []
-    for charge in charges:
-        if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):
-            ledgers.append([])
-        ledgers[-1].append(charge)
-    return ledgers
 
 
 # Wider charts are no easier to read, and narrower ones show nothing.
 _WIDEST: Final = 60
 _NARROWEST: Final = 12
+# A value so close to 0 or 1 is written in three digits.
 _NEAR: Final = 0.015
 _SYMBOLS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "floor": "┊"}
 _ASCII: Final = {"line": "-", "low": "|", "high": "|", "value": "o", "floor": ":"}
@@ -488,55 +314,45 @@ def span(interval: "Ends") -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class CurveChart:
-    """One line per epsilon: an axis from 0 to 1 with the interval, the value, and what random directions would
-    capture.
+    """One line per epsilon: an axis from 0 to 1 with the interval, the value, and what random directions would capture.
 
     >>> from rich.console import Console
     >>> from types import SimpleNamespace as at
     >>> half = at(value=0.5, low=0.25, high=0.75)
-    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), target=1.0)
+    >>> chart = CurveChart((EpsilonPoint(epsilon=1.0, captured=half, sine=half, nothing=0.1),), target=1.0)
     >>> Console(width=60, force_terminal=False).print(chart)
     epsilon 0                     1
           1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked
             ┊ what random directions would capture
     """
 
-    points: tuple[Point, ...]
+    points: tuple[EpsilonPoint, ...]
     target: float
 
-    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "Iterator[Text]":
-        from rich.text import Text
-
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         symbols = _ASCII if options.ascii_only else _SYMBOLS
         labels = max([len("epsilon"), *(len(f"{point.epsilon:g}") for point in self.points)])
-        notes = [self._note(point) for point in self.points]
+        notes = [span(point.captured) + " <- asked" * (point.epsilon == self.target) for point in self.points]
         # The notes have the numbers, so they keep their width and the axis gives way.
         room = options.max_width - labels - max((len(note) for note in notes), default=0) - 2
         width = max(_NARROWEST, min(room, _WIDEST))
         yield Text(f"{'epsilon':>{labels}} 0{'1':>{width - 1}}", style="dim", no_wrap=True)
         for point, note in zip(self.points, notes, strict=True):
-            style = "bold cyan" if point.epsilon == self.target else "cyan"
+            bold = point.epsilon == self.target
             line = Text(f"{point.epsilon:>{labels}g} ", no_wrap=True)
-            line.append(_cells(point, width, symbols), style=style)
-            line.append(f" {note}", style="bold" if point.epsilon == self.target else "")
-            yield line
+            line.append(_cells(point, width, symbols), style="bold cyan" if bold else "cyan")
+            yield line.append(f" {note}", style="bold" if bold else "")
         yield Text(f"{'':>{labels}} {symbols['floor']} what random directions would capture", style="dim")
 
-    def _note(self, point: Point) -> str:
-        return span(point.captured) + " <- asked" * (point.epsilon == self.target)
 
-
-def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:
+def _cells(point: EpsilonPoint, width: int, symbols: dict[str, str]) -> str:
     """`width` cells from 0 to 1. What matters more is drawn later, over the rest."""
+    shares = (point.captured.low, point.captured.value, point.captured.high, point.nothing)
+    low, value, high, nothing = (min(width - 1, max(0, round(share * (width - 1)))) for share in shares)
     cells = [" "] * width
-    low, value, high = (_place(at, width) for at in (point.captured.low, point.captured.value, point.captured.high))
     cells[low : high + 1] = symbols["line"] * (high + 1 - low)
     # Ends over the line, the floor over the ends, the value over all of them.
     cells[low], cells[high] = symbols["low"], symbols["high"]
-    cells[_place(point.nothing, width)] = symbols["floor"]
+    cells[nothing] = symbols["floor"]
     cells[value] = symbols["value"]
     return "".join(cells)
-
-
-def _place(share: float, width: int) -> int:
-    return min(width - 1, max(0, round(share * (width - 1))))

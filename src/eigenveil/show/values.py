@@ -18,27 +18,8 @@ from eigenveil.core.ledger import Charge
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import require
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.show.charts import Span
+from eigenveil.show.charts import EpsilonPoint, Span
 from eigenveil.show.marks import Cell
-
-__all__ = [
-    "FORMAT",
-    "SCHEMA_ID",
-    "VERSION",
-    "ComponentsPart",
-    "EpsilonPoint",
-    "FactLine",
-    "ListPart",
-    "PlanPart",
-    "Report",
-    "RoundPart",
-    "ScoresPart",
-    "SitePart",
-    "TablePart",
-    "from_json",
-    "schema",
-    "to_json",
-]
 
 FORMAT: Final = "eigenveil-report"
 # Raised whenever a key changes its meaning or goes. New keys alone keep it.
@@ -111,6 +92,7 @@ class RoundPart:
     bytes_down: int
     bytes_up: int
     movement: float | None = None
+    residual: float | None = None
     charges: tuple[Charge, ...] = ()
     restarted: bool = False
 
@@ -122,20 +104,6 @@ class SitePart:
 
     name: str
     pin: str | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpsilonPoint:
-    """What one epsilon buys, with intervals for nine fits in ten, and what random directions capture."""
-
-    epsilon: float
-    captured: Span
-    sine: Span
-    nothing: float
-
-    def __post_init__(self) -> None:
-        require(self.epsilon > 0, f"epsilon must be positive, got {self.epsilon}")
 
 
 @final

@@ -13,8 +13,6 @@ from eigenveil.show.values import FactLine, ListPart, Report, TablePart
 if TYPE_CHECKING:
     from eigenveil.show.console import View
 
-__all__ = ["attack_view", "case_table", "verdict_markdown", "verdict_report", "verdict_view"]
-
 _COLUMNS: Final = (
     "Each case runs a fit many times, with and without a canary, which is a made-up row or person that is easy to find. Claimed "
     "is what the guarantee says: epsilon, or mu of Gaussian differential privacy. By guesses is a lower bound from right "

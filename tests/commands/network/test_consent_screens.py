@@ -161,7 +161,7 @@ def test_the_file_has_these_situations_and_fits_a_small_terminal() -> None:
         assert all(len(line) <= WIDTH for line in shown.splitlines())
         # In this order: who asks, what is learned, the columns, the rows, the cost, the rounds, and only then the question.
         order = [
-            "asks for your data",
+            "wants to use your data",
             "learn",
             "- Columns used: ",
             "- Rows: ",

@@ -160,7 +160,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
         assert first.ended()[0] == -signal.SIGKILL
         assert not (folders.of("hub") / "model.safetensors").exists()
         with started(place) as (second,):
-            second.until(lambda line: "going on where it stopped: after" in line)
+            second.until(lambda line: "resumed where it stopped: after" in line)
             for site in sites:
                 code, said, error = site.ended()
                 assert (code, error) == (0, "")

@@ -123,7 +123,7 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         "not connected to hub: the connection was lost; trying again",
         "hub has stopped. The study continues when it is started again",
         "refused a message from hub: bad ?[31m message",
-        "going on where it stopped: 3 steps are in the ledger",
+        "resumed where it stopped: 3 steps are in the ledger",
         "the result is here",
     ]
     assert "the result is here" in drawn(view)

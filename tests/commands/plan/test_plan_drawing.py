@@ -10,15 +10,14 @@ import pytest
 from rich.console import Console
 
 from commands.plan.plan_runs import SMALL, Oracle, planned, refused
-from eigenveil.plan.rehearsal import Interval
-from eigenveil.show.charts import Point, plan_chart
+from eigenveil.show.charts import EpsilonPoint, Span, plan_chart
 from eigenveil.show.terminal import CurveChart, span
 
 SVG = "{http://www.w3.org/2000/svg}"
 POINTS = (
-    Point(epsilon=0.1, captured=Interval(0.2, 0.1, 0.4), sine=Interval(1.0, 0.9, 1.0), nothing=0.15),
-    Point(epsilon=1.0, captured=Interval(0.6, 0.5, 0.7), sine=Interval(0.5, 0.3, 0.8), nothing=0.15),
-    Point(epsilon=10.0, captured=Interval(1.0, 0.9, 1.0), sine=Interval(0.0, 0.0, 0.1), nothing=0.15),
+    EpsilonPoint(epsilon=0.1, captured=Span(0.2, 0.1, 0.4), sine=Span(1.0, 0.9, 1.0), nothing=0.15),
+    EpsilonPoint(epsilon=1.0, captured=Span(0.6, 0.5, 0.7), sine=Span(0.5, 0.3, 0.8), nothing=0.15),
+    EpsilonPoint(epsilon=10.0, captured=Span(1.0, 0.9, 1.0), sine=Span(0.0, 0.0, 0.1), nothing=0.15),
 )
 
 
@@ -61,7 +60,7 @@ def shapes(text: str, name: str) -> list[ET.Element]:
     return list(ET.fromstring(text).iter(f"{SVG}{name}"))
 
 
-def document(points: Sequence[Point], *, asked: float, title: str = "", note: str = "") -> str:
+def document(points: Sequence[EpsilonPoint], *, asked: float, title: str = "", note: str = "") -> str:
     return plan_chart(points, target=asked, title=title, note=note).document()
 
 

@@ -157,11 +157,11 @@ def find_column_bounds(
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
         protected together. Without it each row counts as a separate person. The column is then left out; or give one
-        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        identifier per row. Every row must name a person: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
-        names. Its order is that of the components.
+        names. Components list the columns in this order.
     drop : list of str or None, default None
         Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
@@ -176,9 +176,9 @@ def find_column_bounds(
         counts of what is there. With drop the number of rows that are left is private. Infinite values are always
         refused.
     missing_groups : str, list of lists or None, default None
-        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
-        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
-        row lacks one column of a group, all of the group counts as missing in that row.
+        For missing='groups': columns that are missing together, such as the items of a questionnaire: names or
+        patterns with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their
+        own. If a row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
@@ -186,7 +186,7 @@ def find_column_bounds(
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
         The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.
-        If noise hides the few people beyond it, a lower quantile is used, and the result says so.
+        If noise hides the few people beyond it, a lower quantile is used, and the result names it.
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
         column. For a column far from zero, such as years, a number in its middle makes the range finer.

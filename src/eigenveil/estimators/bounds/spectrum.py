@@ -144,11 +144,11 @@ def released_spectrum(
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
         protected together. Without it each row counts as a separate person. The column is then left out; or give one
-        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        identifier per row. Every row must name a person: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
-        names. Its order is that of the components.
+        names. Components list the columns in this order.
     drop : list of str or None, default None
         Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
@@ -163,15 +163,15 @@ def released_spectrum(
         counts of what is there. With drop the number of rows that are left is private. Infinite values are always
         refused.
     missing_groups : str, list of lists or None, default None
-        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
-        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
-        row lacks one column of a group, all of the group counts as missing in that row.
+        For missing='groups': columns that are missing together, such as the items of a questionnaire: names or
+        patterns with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their
+        own. If a row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
     row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. Give that of the planned fit. You must know it without looking
-        at the data.
+        Norm that rows are clipped to, around the mean. Use the value of the planned fit. You must know it without
+        looking at the data.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.

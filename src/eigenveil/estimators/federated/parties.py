@@ -157,7 +157,7 @@ class Parties:
 
     @property
     def most_questions(self) -> int:
-        """How many different questions a site answers at most. Without privacy a fit restarts when sites are gone."""
+        """How many different questions a site answers at most. Without privacy a fit begins again when sites are gone."""
         rounds = self.study.extent().rounds
         return rounds if self.request.fit.private else rounds * (1 + len(self.names))
 
@@ -555,7 +555,7 @@ class FederatedSimulation:
     def repair(self, site: str, rows: Rows) -> None:
         """Give other rows to a site that was missing when the quorum was lost.
 
-        If the site had been counted before, the fit restarts. With a budget that would cost twice, so it is refused.
+        If the site had been counted before, the fit begins again. With a budget that would cost twice, so it is refused.
         """
         require(site in self.members, f"there is no site {site!r}")
         require(

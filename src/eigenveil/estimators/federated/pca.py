@@ -53,9 +53,9 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With
         trust='both' it may be a pair, too.
     row_bound : float, "private" or None, default 'private'
-        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
-        number that you know without looking at the data. With column_bounds nothing is searched for. A site that
-        gives a `Symmetric` needs a number and vouches for it, because a person in a matrix cannot be clipped.
+        Norm that rows are clipped to, around the mean. private estimates it with about 10% of the budget. A number
+        must not come from the data. With column_bounds nothing is searched for. A site that gives a `Symmetric` needs
+        a number and vouches for it, because a person in a matrix cannot be clipped.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -83,9 +83,9 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         counts of what is there. With drop the number of rows that are left is private. Infinite values are always
         refused.
     missing_groups : str, list of lists or None, default None
-        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
-        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
-        row lacks one column of a group, all of the group counts as missing in that row.
+        For missing='groups': columns that are missing together, such as the items of a questionnaire: names or
+        patterns with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their
+        own. If a row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
@@ -139,13 +139,13 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     deadline : float, default 30.0
         Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
-        How often to ask again before going on without an answer.
+        How often to ask again before proceeding without an answer.
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
-        names. Its order is that of the components.
+        names. Components list the columns in this order.
     drop : list of str or None, default None
         Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None

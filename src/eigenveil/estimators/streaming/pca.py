@@ -92,15 +92,15 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         directions found so far. Whichever you choose is public, and holds whether or not there are any. The shares of
         the first block are taken to hold for the whole stream. Infinite values are always refused.
     missing_groups : str, list of lists or None, default None
-        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
-        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
-        row lacks one column of a group, all of the group counts as missing in that row.
+        For missing='groups': columns that are missing together, such as the items of a questionnaire: names or
+        patterns with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their
+        own. If a row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
-        names. Its order is that of the components.
+        names. Components list the columns in this order.
     drop : list of str or None, default None
         Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
@@ -108,9 +108,9 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     row_bound : float, "private" or None, default 'private'
-        Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
-        of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
-        mu rows long, which is about 600 at epsilon 1.
+        Norm that rows are clipped to, around the mean. private estimates it in the first block with about 10% of the
+        budget. A number must not come from the data. The first block is then at least 150 / mu rows long, which is
+        about 600 at epsilon 1.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -154,7 +154,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
     oversample : int or None, default None: max(10, components)
         How many directions to keep beyond the components, because later rows may raise them.
     memory_limit : int or None, default None: 1GiB
-        Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is
+        Memory that may be used in addition to the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is
         refused. Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1
         GiB.
     noise_target : float or None, default None

@@ -140,7 +140,7 @@ class LedgerSteps:
         self.number = number
         # The party has said something that the ledger does not have. Any error before the commit must end this process.
         self.is_ahead = False
-        # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
+        # What an honest hub asks, four times over: room to begin again, and still a bound on what fills the disk.
         self._max_messages = _RESUMED + 4 * questions
         # What was said to the same bytes before, as after a lost connection, by their digest.
         self.answers: dict[bytes, list[Outgoing]] = {}

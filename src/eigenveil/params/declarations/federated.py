@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import (
+    DELTA_HELP,
     DELTA_IN_FILE,
-    DELTA_LIMIT,
     EPSILON,
     EPSILON_HELP,
     EPSILON_IN_FILE,
-    EPSILON_LIMIT,
     LARGEST_COUNT,
     METHOD_LIMIT,
     NAME,
-    NO_PRIVACY,
     OFFLINE,
     PERSON_SITES_LIMIT,
-    SHARE_IN_FILE,
+    SHARE,
+    SURVIVORS_HELP,
     TRUST_LIMIT,
     BudgetParams,
     Colluding,
@@ -36,24 +35,9 @@ from eigenveil.params.values import (
     InvalidValue,
     fraction,
     listed,
-    number_or_share,
     numbers_from,
     pair_of,
-    share_from,
 )
-
-__all__ = [
-    "GRAPHS",
-    "MOST_EDGES",
-    "PEERS",
-    "FederatedParams",
-    "GossipParams",
-    "HubMethod",
-    "HubParams",
-    "PairBudget",
-    "Peers",
-    "Rounds",
-]
 
 
 def local_steps_of(value: Any) -> Any:
@@ -116,32 +100,24 @@ def participation_from(text: str) -> Any:
 class PairBudget:
     """What one fit may cost: one budget, or a pair."""
 
-    # Not those of `BudgetParams`: a subclass cannot change a field's type, and these may be pairs.
-    epsilon: float | tuple[float, float] | None = param(
-        f"{EPSILON_HELP} With {{trust=both}} a pair such as 3,1: against the hub, and against everyone else.",
-        details="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+    # Not inherited: a subclass cannot change a field's type, and these may be pairs.
+    epsilon: float | tuple[float, float] | None = redeclare(
+        BudgetParams,
+        "epsilon",
+        help=f"{EPSILON_HELP} With {{trust=both}} a pair such as 3,1: against the hub, and against everyone else.",
         check=pair_of(EPSILON),
         strict=pair_of(EPSILON_IN_FILE),
         type_text="float, pair of float or None",
         parse=numbers_from,
-        metavar="NUMBER",
-        opt_out=NO_PRIVACY,
-        limit=EPSILON_LIMIT,
-        recorded=False,
     )
-    delta: float | tuple[float, float] | None = param(
-        "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With {trust=both} "
-        "it may be a pair, too.",
-        default=None,
+    delta: float | tuple[float, float] | None = redeclare(
+        BudgetParams,
+        "delta",
+        help=f"{DELTA_HELP} With {{trust=both}} it may be a pair, too.",
         check=pair_of(fraction),
         strict=pair_of(DELTA_IN_FILE),
         type_text="float, pair of float or None",
         parse=numbers_from,
-        metavar="NUMBER",
-        required_with="epsilon",
-        missing="Try {delta} 1e-6. It must be well below one over the number of people.",
-        limit=DELTA_LIMIT,
-        recorded=False,
     )
 
 
@@ -152,7 +128,6 @@ class HubParams:
     topology: Literal["star", "tree"] = param(
         "star: every site talks to the hub. tree: at most {fanout} sites or nodes talk to each node.",
         default="star",
-        metavar="WHICH",
         section="study",
     )
     fanout: int = param(
@@ -163,7 +138,6 @@ class HubParams:
         applies_when="topology=tree",
         # A script that tries both topologies may leave it in place.
         lenient=True,
-        metavar="NUMBER",
     )
     # WHICH SEES RAW PARTS stands in capitals because this is the default, and the help is where most people meet it.
     trust: Literal["hub", "site", "both", "masked"] = param(
@@ -179,12 +153,9 @@ class HubParams:
         limit=TRUST_LIMIT,
     )
     survivors: int | float | None = param(
-        "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer, nothing is unmasked.",
+        f"{SURVIVORS_HELP} With fewer, nothing is unmasked.",
         default=None,
-        check=number_or_share,
-        strict=SHARE_IN_FILE,
-        parse=share_from,
-        metavar="NUMBER",
+        like=SHARE,
         none_means="all",
         # Under masks a missing site takes its share of the noise along, so `quorum` is not enough.
         applies_when="trust=masked",
@@ -200,7 +171,6 @@ class HubParams:
         strict=Integer(min=1, max=LARGEST_COUNT),
         # Left out of files at 1, so that a study which does not need it reads as before.
         omit_if_default=True,
-        metavar="NUMBER",
         limit=PERSON_SITES_LIMIT,
         panel="Privacy",
         section="privacy",
@@ -216,7 +186,6 @@ class HubMethod:
         "memory, and noisy products otherwise.",
         default="auto",
         among=registered("eigenveil.methods", "AT_SITES"),
-        metavar="WHICH",
         limit=METHOD_LIMIT,
         recorded=False,  # The settings have the method that `auto` became.
     )
@@ -244,7 +213,6 @@ class Rounds(Stopping):
         # Products of two sites may span the same space and differ by a rotation. Averaged as they are, they would cancel.
         default="procrustes",
         omit_if_default=True,
-        metavar="WHICH",
     )
     participation: Any = param(
         "For power and fedpower: all sites in each round (full), or K sites drawn by size (with-replacement) or evenly "
@@ -287,11 +255,8 @@ class FederatedParams(
 
 # A graph from a study file is walked many times before anybody agrees to it.
 MOST_EDGES = 20_000
-
 EDGES_IN_FILE = listed(listed(NAME, min_count=2, max_count=2), min_count=1, max_count=MOST_EDGES)
-
 PEERS = "Peers without a hub"
-
 GRAPHS = (
     "ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with an edge on each line: two "
     "names or numbers with a comma between"
@@ -317,13 +282,11 @@ class Peers:
         "root of as many steps. With tree, up and down a spanning tree, which is exact.",
         # The method of the papers, which the other two are compared with.
         default="metropolis",
-        metavar="WHICH",
     )
     steps: int | None = param(
         "How many exchanges with neighbours a sum takes.",
         default=None,
         check=Integer(min=1, max=1_000_000),
-        metavar="NUMBER",
         none_means="until the error is negligible",
     )
     noise: Literal["pairwise", "independent"] | None = param(
@@ -333,7 +296,6 @@ class Peers:
         details="None: no noise, for {epsilon=None}.",
         # Nearly the noise of one curator, for one more assumption: that no more than `colluders` peers collude.
         default="pairwise",
-        metavar="WHICH",
         section="privacy",
         limit=TRUST_LIMIT,
     )
@@ -363,7 +325,6 @@ class Peers:
         default=0,
         check=Integer(min=0, max=1000),
         omit_if_default=True,
-        metavar="NUMBER",
         section="privacy",
     )
 
@@ -379,7 +340,6 @@ class GossipParams(
         "segments: one direction at a time (D-DP-PM).",
         default="power",
         among=registered("eigenveil.methods", "AT_PEERS"),
-        metavar="WHICH",
         limit=METHOD_LIMIT,
         recorded=False,  # The settings have the method that `auto` became.
     )

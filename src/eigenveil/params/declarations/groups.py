@@ -37,77 +37,41 @@ from eigenveil.params.values import (
     units_value,
 )
 
-__all__ = [
-    "BOUNDS",
-    "COLLUDERS_LIMIT",
-    "DELTA_IN_FILE",
-    "DELTA_LIMIT",
-    "EPSILON",
-    "EPSILON_HELP",
-    "EPSILON_IN_FILE",
-    "EPSILON_LIMIT",
-    "EPSILON_SCALE",
-    "HERE",
-    "LARGEST_COUNT",
-    "METHOD_LIMIT",
-    "NAME",
-    "NEIGHBOURS_LIMIT",
-    "NO_PRIVACY",
-    "OFFLINE",
-    "PERSON_SITES_LIMIT",
-    "SHARE_IN_FILE",
-    "TRUST_LIMIT",
-    "Bounds",
-    "BudgetParams",
-    "ClipLevel",
-    "Colluding",
-    "ColumnsParams",
-    "Components",
-    "MissingParams",
-    "PersonParams",
-    "Places",
-    "PooledBounds",
-    "Protection",
-    "Relation",
-    "Seed",
-    "Stopping",
-    "Units",
-    "Waiting",
-    "Whitening",
-]
-
 # Surfaces of parameters that no study has, such as seeds: a study runs on a real network.
 OFFLINE: Final = frozenset({"python", "cli"})
-
 HERE: Final = frozenset({"python"})
-
 BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
-
 NO_PRIVACY: Final = OptOut(
-    option="--no-privacy", key="no_privacy", help="Exact PCA. Nobody is protected, and the model says so."
+    option="--no-privacy", key="no_privacy", help="Exact PCA. No person is protected, and the model is marked as such."
 )
-
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
-
 # The words of Ponomareva and others (2023), as reports have them. The percentages are Phi(mu / 2) at a delta of 1e-6.
 EPSILON_SCALE: Final = (
     "At most 1 is strong: someone who knows all other rows guesses a person's presence correctly at most 55% of the time, where "
     "chance is 50%. Up to 10 is reasonable (82%), and more is weak."
 )
-
 EPSILON_HELP: Final = f"How much the result may depend on one person: smaller is more private. {EPSILON_SCALE}"
-
+DELTA_HELP: Final = (
+    "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people."
+)
 # Limits for study files, which come from others: no number may overflow.
 LARGEST_COUNT: Final = 1_000_000
-
 EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
-
 DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
-
 SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
-
 NAME: Final = line(200)  # The longest name that a message may carry.
-
+SURVIVORS_HELP: Final = "How many sites must be in each sum, such as 8, or which share of them, such as 0.8."
+# What several parameters are: how they are checked, read and shown.
+COMPONENTS: Final = {"check": Integer(min=1), "cli_name": "components", "short": "-k", "metavar": "K"}
+SHARE: Final = {"check": number_or_share, "strict": SHARE_IN_FILE, "parse": share_from, "metavar": "NUMBER"}
+NUMBERS: Final = {"parse": numbers_from, "metavar": "NUMBERS", "syntax": "2 or 1,2.5,3"}
+RANGE: Final = {"type_text": "(low, high) or None", "parse": pair_from, "metavar": "LOW,HIGH"}
+# The settings of a model have the width, which includes these vectors.
+OVERSAMPLE: Final = {"check": Integer(min=0), "none_means": "planned", "recorded": False}
+SECONDS: Final = {
+    "check": real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
+    "metavar": "SECONDS",
+}
 # Limits of a site's policy. Each default is what a careful site would choose, because many will never change it.
 EPSILON_LIMIT: Final = Limit(
     section="budget",
@@ -183,11 +147,8 @@ class Components:
         "How many components.",
         # Positional, as in scikit-learn's PCA.
         kw_only=False,
-        check=Integer(min=1),
+        like=COMPONENTS,
         strict=Integer(min=1, max=LARGEST_COUNT),
-        cli_name="components",
-        short="-k",
-        metavar="K",
     )
 
 
@@ -204,7 +165,6 @@ class Colluding:
         strict=Integer(min=1, max=LARGEST_COUNT),
         omit_if_default=True,
         applies_when="trust=masked",
-        metavar="NUMBER",
         limit=COLLUDERS_LIMIT,
     )
 
@@ -225,7 +185,7 @@ class BudgetParams:
     # None in the signature only: with an epsilon, `beside` makes it required on every surface. A default would be wrong for
     # somebody, since a good one depends on the number of people.
     delta: float | None = param(
-        "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.",
+        DELTA_HELP,
         default=None,
         check=fraction,
         strict=DELTA_IN_FILE,
@@ -262,7 +222,6 @@ class Relation:
         "The last two declare the number of people public.",
         # It hides how many people there are, too. Whoever gives that up must say so.
         default="add-remove",
-        metavar="WHICH",
         limit=NEIGHBOURS_LIMIT,
     )
 
@@ -279,7 +238,7 @@ class PersonParams:
     person: Any = param(
         "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
         "protected together. Without it each row counts as a separate person.",
-        details="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
+        details="The column is then left out; or give one identifier per row. Every row must name a person: what is missing, "
         'blank or a placeholder such as "NA" is refused (`eigenveil.data.people`).',
         default=None,
         type_text="str, array of n or None",
@@ -299,9 +258,7 @@ class Units:
         default=None,
         check=units_value,
         strict=finite_numbers,
-        parse=numbers_from,
-        metavar="NUMBERS",
-        syntax="2 or 1,2.5,3",
+        like=NUMBERS,
         recorded=False,  # A model stores it for every column, beside its mean.
     )
 
@@ -311,8 +268,8 @@ class Clipping:
     """Where rows lie. The caller must know it without looking at them."""
 
     row_bound: float | Literal["private"] | None = param(
-        "Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a number "
-        "that you know without looking at the data.",
+        "Norm that rows are clipped to, around the mean. private estimates it with about 10% of the budget. A number must not "
+        "come from the data.",
         details="With {column_bounds} nothing is searched for.",
         # A number that somebody read off the table would leak it, so the default is to search.
         default="private",
@@ -326,10 +283,8 @@ class Clipping:
         "Entries are clipped to this range. One of the two bounds is enough, and with both, both hold.",
         details="Low and high are each a number, or one per column.",
         default=None,
-        type_text="(low, high) or None",
+        like=RANGE,
         strict=bounds_in_file,
-        parse=pair_from,
-        metavar="LOW,HIGH",
         recorded=True,
     )
     center: Literal["private"] | Vector | None = param(
@@ -340,15 +295,12 @@ class Clipping:
         strict=center_in_file,
         parse=center_from,
         none="none",
-        metavar="WHICH",
     )
     origin: Numbers | None = param(
         "Where to look for the mean: one number, or one per column.",
         default=None,
         strict=finite_numbers,
-        parse=numbers_from,
-        metavar="NUMBERS",
-        syntax="2 or 1,2.5,3",
+        like=NUMBERS,
         none_means="zero, or the middle of the column bounds",
     )
     mean_bound: float | None = param(
@@ -442,10 +394,8 @@ class Stopping:
     oversample: int | None = param(
         "How many directions to carry beyond the components.",
         default=None,
-        check=Integer(min=0),
+        like=OVERSAMPLE,
         strict=Integer(min=0, max=LARGEST_COUNT),
-        none_means="planned",
-        recorded=False,  # The settings have the width, which includes it.
     )
 
 
@@ -456,10 +406,7 @@ class Waiting:
     quorum: int | float | None = param(
         "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
         default=None,
-        check=number_or_share,
-        strict=SHARE_IN_FILE,
-        parse=share_from,
-        metavar="NUMBER",
+        like=SHARE,
         none_means="all",
         recorded=False,
     )
@@ -473,10 +420,9 @@ class Waiting:
         recorded=False,
     )
     retries: int = param(
-        "How often to ask again before going on without an answer.",
+        "How often to ask again before proceeding without an answer.",
         default=4,
         check=Integer(min=0, max=1000),
-        metavar="NUMBER",
         recorded=False,
     )
 
@@ -496,9 +442,7 @@ class Whitening:
 
 
 COLUMNS: Final = "Columns"
-
 MISSING_VALUES: Final = "Missing values"
-
 # More levels than a table has columns are a mistake, such as a list of people.
 _MOST_LEVELS: Final = 10_000
 
@@ -595,7 +539,7 @@ class ColumnsParams:
 
     columns: Any = _list_of_columns(
         "The columns by name, or by patterns such as lab_*; others are not analysed.",
-        details="A list, for a table with column names. Its order is that of the components.",
+        details="A list, for a table with column names. Components list the columns in this order.",
         syntax="a,b,lab_*",
         none_means="all",
     )
@@ -638,7 +582,7 @@ class MissingParams:
         metavar="RULE",
     )
     missing_groups: Any = param(
-        "Columns that are missing together, such as those of a questionnaire: names or patterns with commas, and a semicolon "
+        "Columns that are missing together, such as the items of a questionnaire: names or patterns with commas, and a semicolon "
         "between groups.",
         details="Or a list of lists. Other columns are groups of their own. If a row lacks one column of a group, all of the "
         "group counts as missing in that row.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import MISSING
 from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams, HubParams, PairBudget, Peers, Rounds
 from eigenveil.params.declarations.groups import (
+    SURVIVORS_HELP,
     BudgetParams,
     Clipping,
     Colluding,
@@ -27,23 +29,15 @@ from eigenveil.params.values import (
     Numbers,
     Vector,
     bytes_from,
-    fraction,
     length,
-    number_or_share,
     real,
     scale_from,
     scale_value,
-    share_from,
 )
 
-__all__ = ["FOR_HUBS", "FOR_PEERS", "PlanParams", "SimulateParams"]
-
 SPECTRUM: Final = "What is known of the spectrum (one of these, or nothing)"
-
 SHOWN: Final = "What is shown"
-
 _SITES: Final = "Who has the rows, and what they can afford"
-
 _FEWEST, _MOST = 2, 10**15
 
 
@@ -74,7 +68,6 @@ class _Sizes:
         parse=people_from,
         cli_name="rows",
         short="-n",
-        metavar="NUMBER",
     )
     dim: int | None = param(
         "The number of columns. Not needed if a file that you give has it.",
@@ -92,14 +85,20 @@ class _Cost:
     """What the fit may cost, and what it finds privately. A plan without a budget would say nothing."""
 
     # Without the switch --no-privacy of a fit: what an exact fit finds needs no plan.
-    epsilon: float = param(
-        declared(BudgetParams)["epsilon"].param.help,
+    epsilon: float = redeclare(
+        BudgetParams,
+        "epsilon",
+        default=MISSING,
+        details=None,
         check=real("positive and finite", lambda number: 0 < number < math.inf),
         missing="Try {epsilon=1}: a plan says what it would buy.",
+        opt_out=None,
     )
-    delta: float = param(
-        declared(BudgetParams)["delta"].param.help,
-        check=fraction,
+    delta: float = redeclare(
+        BudgetParams,
+        "delta",
+        default=MISSING,
+        required_with=None,
         missing="It must be well below one over the number of people.",
     )
     center: Literal["private"] | Vector | None = redeclare(
@@ -172,19 +171,20 @@ class _Affordable:
         metavar="WHO",
         none_means="all that --sites allows",
     )
-    survivors: int | float | None = param(
-        "With masks: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
-        default=None,
-        check=number_or_share,
-        parse=share_from,
-        metavar="NUMBER",
-        none_means="all",
+    survivors: int | float | None = redeclare(
+        HubParams,
+        "survivors",
+        help=f"With masks: {SURVIVORS_HELP[0].lower()}{SURVIVORS_HELP[1:]}",
+        applies_when=None,
+        panel=_SITES,
     )
-    colluders: int = param(
-        "Under masks and between peers: how many may tell each other all they know.",
-        default=1,
-        check=Integer(min=1),
-        metavar="NUMBER",
+    colluders: int = redeclare(
+        Colluding,
+        "colluders",
+        help="Under masks and between peers: how many may tell each other all they know.",
+        details=None,
+        applies_when=None,
+        panel=_SITES,
     )
     blocks: int | None = param(
         "For streams: the number of blocks.", default=None, check=Integer(min=1), none_means="planned"
@@ -221,7 +221,6 @@ class PlanParams(_Affordable, _Guess, Relation, _Cost, _Sizes):
 
 # Parameters that only one of the two has.
 FOR_HUBS = frozenset(declared(FederatedParams)) - set(declared(GossipParams))
-
 FOR_PEERS = frozenset(declared(GossipParams)) - set(declared(FederatedParams)) - {"graph"}
 
 
@@ -236,7 +235,6 @@ class AnyMethod:
         "krylov, covariance, or segments, one component after another (D-DP-PM).",
         default="auto",
         among=registered("eigenveil.methods", "ANYWHERE"),
-        metavar="WHICH",
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import (
     BOUNDS,
-    EPSILON,
     EPSILON_HELP,
+    OVERSAMPLE,
+    RANGE,
     Bounds,
     BudgetParams,
     ClipLevel,
@@ -30,11 +31,7 @@ from eigenveil.params.values import (
     as_float,
     components_from,
     length,
-    numbers_from,
-    pair_from,
 )
-
-__all__ = ["BoundsParams", "ColumnBoundsParams", "PrivateParams", "SmallReleaseParams", "SpectrumParams"]
 
 
 def components_of(value: Any) -> int | float:
@@ -70,14 +67,11 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
         "auto: covariance where it fits in memory.",
         default="auto",
         among=registered("eigenveil.methods", "AT_CURATOR"),
-        metavar="WHICH",
     )
     oversample: int | None = param(
         "For power: how many vectors beyond the components.",
         default=None,
-        check=Integer(min=0),
-        none_means="planned",
-        recorded=False,  # The settings have the width, which includes it.
+        like=OVERSAMPLE,
     )
     rounds: int | None = param(
         # Each round divides the budget further, so more would only add noise.
@@ -104,16 +98,17 @@ def range_of(value: Any) -> tuple[float, float]:
 class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection, BudgetParams):
     """What every release that prepares a fit has: a budget, who is protected, and what becomes of missing values."""
 
-    epsilon: float | None = param(
-        f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",
+    epsilon: float | None = redeclare(
+        BudgetParams,
+        "epsilon",
+        help=f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",
         details="A fit on the same people adds to the cost. {epsilon=None} must be written out, for exact numbers with no "
         "privacy.",
-        check=EPSILON,
         # The switch of a fit says that the model is not private, and here there is no model.
         opt_out=OptOut(
             option="--no-privacy",
             key="no_privacy",
-            help="Exact numbers, for public tables. Nobody is protected.",
+            help="Exact numbers, for public tables. No person is protected.",
             suggested="0.1",
         ),
     )
@@ -127,27 +122,25 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
         ClipLevel,
         "quantile",
         help="The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.",
-        details="If noise hides the few people beyond it, a lower quantile is used, and the result says so.",
+        details="If noise hides the few people beyond it, a lower quantile is used, and the result names it.",
         # A fit chooses its own share. Here a person reads the answer, and clipping one in twenty is a common rule.
         default=0.95,
         none_means=None,
         panel="",
     )
-    origin: Numbers | None = param(
-        "Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per column.",
+    origin: Numbers | None = redeclare(
+        Clipping,
+        "origin",
+        help="Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per column.",
         details="For a column far from zero, such as years, a number in its middle makes the range finer.",
-        default=None,
-        parse=numbers_from,
-        metavar="NUMBERS",
+        syntax=None,
         none_means="zero",
     )
     search_range: tuple[float, float] | None = param(
         "The range of norms to search, in units of the scale. A wider range costs a little more noise.",
         default=None,
-        type_text="(low, high) or None",
+        like=RANGE,
         check=range_of,
-        parse=pair_from,
-        metavar="LOW,HIGH",
         # Wide enough for any sensible unit, because a wider range costs little.
         none_means="1e-9 to 1e12, for columns 1e-6 to 1e9",
     )
@@ -173,7 +166,7 @@ class SpectrumParams(Bounds, SmallReleaseParams):
     row_bound: float | None = redeclare(
         Bounds,
         "row_bound",
-        help="Rows are clipped to this norm around the mean. Give that of the planned fit.",
+        help="Norm that rows are clipped to, around the mean. Use the value of the planned fit.",
         details="You must know it without looking at the data.",
         default=None,
         check=length,

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from eigenveil.params.declarations.groups import EPSILON, EPSILON_HELP, HERE, Seed
-from eigenveil.params.declare import OptOut, param, parameters
-from eigenveil.params.values import Integer, Numbers, fraction, number_or_share, real, share_from
-
-__all__ = ["InteractionsParams", "ReadingParams", "RecommenderParams"]
+from eigenveil.params.declarations.federated import HubParams
+from eigenveil.params.declarations.groups import (
+    COMPONENTS,
+    HERE,
+    NO_PRIVACY,
+    SURVIVORS_HELP,
+    BudgetParams,
+    Seed,
+    Waiting,
+)
+from eigenveil.params.declare import param, parameters, redeclare
+from eigenveil.params.values import Integer, Numbers, real
 
 _ITEMS: Final = "Which lines and items count"
 
@@ -57,25 +65,21 @@ class InteractionsParams(ReadingParams):
 class RecommenderBudget:
     """What one fit may cost."""
 
-    epsilon: float | None = param(
-        EPSILON_HELP,
+    epsilon: float | None = redeclare(
+        BudgetParams,
+        "epsilon",
         details="{epsilon=None} must be written out and gives the exact filter with no privacy.",
-        check=EPSILON,
-        opt_out=OptOut(
-            option="--no-privacy",
-            key="no_privacy",
-            help="The exact filter. Nobody is protected, and the files written say so.",
-        ),
-        recorded=False,  # The guarantee records it.
+        opt_out=replace(NO_PRIVACY, help="The exact filter. No person is protected, and the files are marked as such."),
     )
-    delta: float | None = param(
-        "The chance that the guarantee of epsilon fails.",
+    # Where users are public, a sound default is known, which a table of rows does not have.
+    delta: float | None = redeclare(
+        BudgetParams,
+        "delta",
+        help="The chance that the guarantee of epsilon fails.",
         details="At item level its default is 1 / (10 n d), for n users and d items. It is rounded down.",
-        # Where users are public, a sound default is known, which a table of rows does not have.
-        default=None,
-        check=fraction,
+        required_with=None,
+        missing=None,
         none_means="a tenth of one over the number of users, at most 1e-5, where that is public",
-        recorded=False,
     )
 
 
@@ -87,10 +91,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         "How many directions the filter keeps. 8 to 64 are usual, and more need more users.",
         details="p in PPM, the pass band of the filter.",
         kw_only=False,
-        check=Integer(min=1),
-        cli_name="components",
-        short="-k",
-        metavar="K",
+        like=COMPONENTS,
         panel="",
     )
     # A choice here and nowhere else, because the published guarantee is for single interactions.
@@ -98,7 +99,6 @@ class RecommenderParams(Seed, RecommenderBudget):
         "What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker.",
         details="The latter is PPM's guarantee.",
         default="user",
-        metavar="WHICH",
     )
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out, one history is "
@@ -107,7 +107,6 @@ class RecommenderParams(Seed, RecommenderBudget):
         "to add-remove.",
         default="zero-out",
         applies_when="unit=user",
-        metavar="WHICH",
     )
     users_at_least: int | None = param(
         "A number of users that you know without looking at the data, such as from a yearly report. The forecast is made for "
@@ -125,28 +124,12 @@ class RecommenderParams(Seed, RecommenderBudget):
         default="hub",
         metavar="WHO",
     )
-    survivors: int | float | None = param(
-        "How many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
-        default=None,
-        check=number_or_share,
-        parse=share_from,
-        metavar="NUMBER",
-        none_means="all",
-        applies_when="trust=masked",
-    )
-    colluders: int = param(
-        "How many sites may tell the hub all they know.",
-        default=1,
-        check=Integer(min=1),
-        applies_when="trust=masked",
-        metavar="NUMBER",
-    )
-    quorum: int | float | None = param(
-        "How many sites must answer, or which share of them. With {trust=masked} give {survivors}.",
-        default=None,
-        check=number_or_share,
-        none_means="all",
-        recorded=False,
+    survivors: int | float | None = redeclare(HubParams, "survivors", help=SURVIVORS_HELP, otherwise_hint=None)
+    colluders: int = redeclare(HubParams, "colluders", details=None)
+    quorum: int | float | None = redeclare(
+        Waiting,
+        "quorum",
+        help="How many sites must answer, or which share of them. With {trust=masked} give {survivors}.",
         surfaces=HERE,
     )
     items: Sequence[Any] | int | None = param(
@@ -177,7 +160,6 @@ class RecommenderParams(Seed, RecommenderBudget):
         default=None,
         parse=str,
         none="none",
-        metavar="WHICH",
         none_means="none",
         panel="Method",
     )
@@ -192,7 +174,6 @@ class RecommenderParams(Seed, RecommenderBudget):
         "With covariance, one noisy matrix of all pairs of items. With power, noisy products with a few vectors, for very many "
         "items. With auto, covariance if it fits in memory, except with {unit=item} and very many items.",
         default="auto",
-        metavar="WHICH",
         panel="Method",
     )
     history: float | None = param(

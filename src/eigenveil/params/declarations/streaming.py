@@ -6,12 +6,11 @@ from typing import Any, Literal
 
 from eigenveil.params.declarations.federated import HubParams
 from eigenveil.params.declarations.groups import (
-    BOUNDS,
-    EPSILON,
+    COMPONENTS,
     EPSILON_SCALE,
     LARGEST_COUNT,
-    NO_PRIVACY,
     OFFLINE,
+    RANGE,
     Bounds,
     BudgetParams,
     ClipLevel,
@@ -19,6 +18,7 @@ from eigenveil.params.declarations.groups import (
     ColumnsParams,
     Components,
     MissingParams,
+    Places,
     Relation,
     Seed,
     Units,
@@ -31,21 +31,13 @@ from eigenveil.params.values import (
     InvalidValue,
     Numbers,
     as_float,
-    bound_from,
-    bound_value,
     bytes_from,
-    center_from,
     length,
-    name_of_column,
-    numbers_from,
-    pair_from,
     positive,
     real,
     stream_center,
     truth,
 )
-
-__all__ = ["SlotParams", "SlotStreamParams", "StreamingParams"]
 
 
 def energy_bounds(value: Any) -> tuple[float, float]:
@@ -66,21 +58,15 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     n_components: int = param(
         "How many components. With {adapt}, how many at the start.",
         kw_only=False,
-        check=Integer(min=1),
-        cli_name="components",
-        short="-k",
-        metavar="K",
+        like=COMPONENTS,
         panel="",
     )
     # Declared anew for its help: "the result" of a fit is one, and a stream has many.
-    epsilon: float | None = param(
-        f"How much everything released may depend on one person: smaller is more private. {EPSILON_SCALE} The budget is for the "
-        "whole stream, however long.",
-        details="{epsilon=None} must be written out and gives exact PCA with no privacy.",
-        check=EPSILON,
-        opt_out=NO_PRIVACY,
-        recorded=False,
-        panel="Privacy",
+    epsilon: float | None = redeclare(
+        BudgetParams,
+        "epsilon",
+        help=f"How much everything released may depend on one person: smaller is more private. {EPSILON_SCALE} The budget is for "
+        "the whole stream, however long.",
     )
     missing: Literal["refuse", "counts", "groups", "drop", "fill"] = redeclare(
         MissingParams,
@@ -91,37 +77,27 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         details="Whichever you choose is public, and holds whether or not there are any. The shares of the first block are taken "
         "to hold for the whole stream. Infinite values are always refused.",
     )
-    row_bound: float | Literal["private"] | None = param(
-        "Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth of the "
-        "budget. Or a number that you know without looking at the data.",
+    row_bound: float | Literal["private"] | None = redeclare(
+        Bounds,
+        "row_bound",
+        help="Norm that rows are clipped to, around the mean. private estimates it in the first block with about 10% of the "
+        "budget. A number must not come from the data.",
         details="The first block is then at least 150 / mu rows long, which is about 600 at {epsilon} 1.",
-        default="private",
-        check=bound_value,
-        parse=bound_from,
-        none="none",
-        metavar="NUMBER",
-        syntax="private or 12.5",
-        panel=BOUNDS,
     )
-    column_bounds: Any = redeclare(Bounds, "column_bounds", panel=BOUNDS)
-    center: Literal["private"] | None = param(
-        "private: follow the mean and take it off. A private stream looks for it in its first block, for part of the budget. "
-        "{center=None}: leave rows where they are. It takes no numbers: give those as {origin}.",
+    column_bounds: Any = redeclare(Bounds, "column_bounds")
+    center: Literal["private"] | None = redeclare(
+        Bounds,
+        "center",
+        help="private: follow the mean and take it off. A private stream looks for it in its first block, for part of the "
+        "budget. {center=None}: leave rows where they are. It takes no numbers: give those as {origin}.",
         details="Or subtract them from the rows.",
-        default="private",
         check=stream_center,
-        parse=center_from,
-        none="none",
-        metavar="WHICH",
-        panel=BOUNDS,
     )
-    origin: Numbers | None = param(
-        "Where a private stream looks for the mean: one number, or one per column.",
-        default=None,
-        parse=numbers_from,
-        metavar="NUMBERS",
-        none_means="zero, or the middle of the column bounds",
-        panel=BOUNDS,
+    origin: Numbers | None = redeclare(
+        Bounds,
+        "origin",
+        help="Where a private stream looks for the mean: one number, or one per column.",
+        syntax=None,
     )
     scale: Literal["private"] | Numbers | None = redeclare(
         Bounds,
@@ -131,7 +107,6 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         details="With private, rows are clipped to the root of the number of columns in these units, and no row bound is "
         "searched for. The first block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact "
         "standard deviation of the first block, and nothing is clipped.",
-        panel=BOUNDS,
     )
     publish: str = param(
         "When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With block, "
@@ -141,7 +116,6 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         # The least noise, and all that most need: an answer at the end.
         default="sync",
         among=registered("eigenveil.trackers", "PUBLISH"),
-        metavar="WHICH",
         panel="Privacy",
     )
     horizon: int | None = param(
@@ -151,15 +125,13 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         metavar="ROWS",
         panel="Privacy",
     )
-    person: str | None = param(
-        "The column that says whose row it is. A person's first row in a block counts, in at most {person_blocks} blocks, and "
-        "all of their rows are protected together. Without it each row counts as a separate person.",
+    person: str | None = redeclare(
+        Places,
+        "person",
+        help="The column that says whose row it is. A person's first row in a block counts, in at most {person_blocks} blocks, "
+        "and all of their rows are protected together. Without it each row counts as a separate person.",
         details="Further rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a "
         "person.",
-        default=None,
-        check=name_of_column,
-        metavar="COLUMN",
-        panel="Privacy",
         surfaces=OFFLINE,
     )
     person_blocks: int = param(
@@ -168,7 +140,6 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         default=1,
         check=Integer(min=1),
         omit_if_default=True,
-        metavar="NUMBER",
         panel="Privacy",
     )
     # Blocks are slots with public ends. Under add-remove one missing row would move every later end (decision 7).
@@ -177,7 +148,6 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         "commands default to add-remove, which hides how many rows there are. A stream cannot hide that: it releases after a "
         "set number of rows.",
         default="zero-out",
-        metavar="WHICH",
         panel="Privacy",
     )
     adapt: tuple[float, float] | None = param(
@@ -185,10 +155,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         "all kept ones. 0.01,0.1 is usual.",
         details="In a private stream it follows released values.",
         default=None,
-        type_text="(low, high) or None",
+        like=RANGE,
         check=energy_bounds,
-        parse=pair_from,
-        metavar="LOW,HIGH",
     )
     forget: float = param(
         "Old singular values are multiplied by this at every block. 1 forgets nothing.",
@@ -213,7 +181,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         none_means="max(10, components)",
     )
     memory_limit: int | None = param(
-        "Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
+        "Memory that may be used in addition to the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
         details="Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1 GiB.",
         default=None,
         check=Integer(min=1),
@@ -248,12 +216,11 @@ class SlotParams:
         "How many slots there are, a public horizon. A slot is a stretch of every site's stream.",
         # Required, because the budget is divided by it before the first slot.
         check=Integer(min=1, max=LARGEST_COUNT),
-        metavar="NUMBER",
     )
     max_lateness: int = param(
         "How many slots later a site may still send a slot that it missed. After that it is missing from the slot. Under masks a "
         "late part is lost at once.",
-        # A site that restarts is back within a slot or two, and the hub keeps what it needs for each open slot.
+        # A site that is started again is back within a slot or two, and the hub keeps what it needs for each open slot.
         default=2,
         check=Integer(min=0, max=10_000),
         metavar="SLOTS",
@@ -263,7 +230,6 @@ class SlotParams:
         default=1,
         check=Integer(min=1, max=LARGEST_COUNT),
         omit_if_default=True,
-        metavar="NUMBER",
         panel="Privacy",
     )
     one_person_per_site: bool = param(
@@ -321,22 +287,18 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         help="Rows are clipped to this norm around the {origin}. A number that you know without looking at the data; required "
         "with {epsilon}.",
         details=None,
-        panel=BOUNDS,
     )
     center: Literal["private"] | None = redeclare(
         StreamingParams,
         "center",
         help="private: follow the mean and take it off. {center=None}: leave rows where they are.",
         details="The mean comes from the same release as the products, and costs nothing more.",
-        panel=BOUNDS,
-        section="task",
     )
     origin: Numbers | None = redeclare(
         Clipping,
         "origin",
         help="The public point around which rows are clipped: one number, or one per column.",
         none_means="zero",
-        panel=BOUNDS,
     )
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = redeclare(
         Relation,

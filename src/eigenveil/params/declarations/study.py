@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from eigenveil.errors import ParameterError, Words
 from eigenveil.params.declarations.federated import GRAPHS, PEERS, FederatedParams, GossipParams
-from eigenveil.params.declarations.groups import NAME, BudgetParams, Seed, Waiting
+from eigenveil.params.declarations.groups import NAME, SECONDS, BudgetParams, Seed, Waiting
 from eigenveil.params.declarations.streaming import SlotParams
 from eigenveil.params.declare import (
     Declared,
@@ -26,29 +26,12 @@ from eigenveil.params.declare import (
 from eigenveil.params.tables import shown_in_file
 from eigenveil.params.values import Integer, bytes_from, hex_digits, line, listed, one_of, real, text_of, truth
 
-__all__ = [
-    "LARGEST_MESSAGE",
-    "HubStudy",
-    "NewStudy",
-    "PeerStudy",
-    "StudyTerms",
-    "in_new",
-    "limited",
-    "limiting",
-    "said_in_file",
-    "words_allowed",
-]
-
 # The largest message of the wire format, whatever a study needs.
 LARGEST_MESSAGE: Final = 1 << 30
-
 # What only a file says, and what `study new` may say for it. Estimators in Python have neither.
 _FILE: Final = frozenset({"study"})
-
 _WRITTEN: Final = frozenset({"study", "cli"})
-
 _WITH_EPSILON: Final = "must be given with epsilon"
-
 _REHEARSAL: Final = (
     "A test run with this seed: reproducible, NOT PRIVATE. Anyone who has the study file can subtract the noise. Sites refuse it "
     "unless their policy allows rehearsals. For test data only."
@@ -82,11 +65,10 @@ class StudyTerms:
         surfaces=_WRITTEN,
     )
     join_timeout: float = param(
-        "Seconds to wait at the beginning until everybody has joined.",
+        "Seconds to wait at the beginning until all parties have joined.",
         # A quarter of an hour, because people at several organisations start their commands by hand.
         default=900.0,
-        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
-        metavar="SECONDS",
+        like=SECONDS,
         panel="Waiting",
         section="network",
         surfaces=_WRITTEN,
@@ -148,9 +130,8 @@ class StreamStudy:
     slot_seconds: float | None = param(
         "A slot ends after so many seconds, everywhere at once.",
         default=None,
-        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
+        like=SECONDS,
         none_means="slots are counted out in rows",
-        metavar="SECONDS",
         surfaces=_WRITTEN,
     )
     begins: float | None = param(
@@ -193,7 +174,7 @@ class HubStudy(StudyTerms, StreamStudy, FederatedParams):
 class PeerStudy(StudyTerms, GossipParams):
     """The parameters of a study between peers."""
 
-    topology: Literal["gossip"] = param("gossip: peers talk to their neighbours, without a hub.", metavar="WHICH")
+    topology: Literal["gossip"] = param("gossip: peers talk to their neighbours, without a hub.")
     graph: Any = redeclare(
         GossipParams,
         "graph",

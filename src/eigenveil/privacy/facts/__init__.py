@@ -74,7 +74,7 @@ EIGENVALUES: Final = ("eigenvalues", "their sum")
 # What a release of eigenvalues takes on trust. The sensitivity allows for this error, which is tested and not proved.
 ON_LAPACK: Final = (
     "this computer's linear algebra library (LAPACK) is accurate: each eigenvalue is off by at most 8 x columns x 2^-53 times "
-    "the norm of its matrix. Our tests check this, but nobody has proved it for every version"
+    "the norm of its matrix. Our tests check this, but it is not proved for every version"
 )
 ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
 COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)
@@ -165,7 +165,7 @@ def weak_words(budget: Budget, people: float | None = None, *, plural: str = "pe
     if people is not None and budget.delta * people > 1:
         texts.append(
             f"delta is more than one over the {people:.0f} {plural}. Each of them may be unprotected with that probability, so "
-            "somebody may be"
+            "some may be"
         )
     elif budget.delta > _LARGE_DELTA:
         texts.append(

@@ -200,8 +200,8 @@ class TableRows:
         if self.trace is not None:
             yield (
                 "to a matrix that a site gave in place of rows, each person adds a positive semi-definite matrix of trace at "
-                f"most {self.trace:g}. Each person counts once in its number of people. The site vouches for both; nobody else "
-                "can check them"
+                f"most {self.trace:g}. Each person counts once in its number of people. The site vouches for both; no other "
+                "party can check them"
             )
         yield from _entries(self.gaps)
         yield _UNTOUCHED
@@ -259,7 +259,7 @@ class StreamRows:
         if self.columns:
             yield "the column bounds are public"
         if self.merged > 1:
-            yield f"nobody is in two of the {self.merged} streams that were merged"
+            yield f"no person is in two of the {self.merged} streams that were merged"
 
     def clipping(self) -> str:
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
@@ -302,7 +302,7 @@ class SlottedRows:
         moved = (
             ". One row moves neither them nor the arrival of other rows"
             if self.clock
-            else " that depend on nobody's row"
+            else " that depend on no person's row"
         )
         yield (
             f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "

@@ -130,7 +130,7 @@ class HubAndSites(SeenBy):
         yield _SITES
         readers = f"{self._middle} {'read' if self.tree else 'reads'}"
         if self.at_sites is None:
-            yield f"the channels are secure: nobody but {readers} what sites send"
+            yield f"the channels are secure: no one but {readers} what sites send"
         elif self.at_hub is not None:
             yield f"nobody but {readers} what sites send. Against other readers, only the guarantee against the hub holds"
         if self.drawn:

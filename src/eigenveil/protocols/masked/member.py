@@ -170,7 +170,7 @@ class MaskedMember(Party):
 
     def _opened(self, ask: Ask) -> _SiteRound:
         question_id = question_digest(ask.question)
-        # Derived from the secret, so that a site that restarts asks to see the same signatures.
+        # Derived from the secret, so that a site that is started again asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, question_id)
         return _SiteRound(
             number=ask.round, question=ask.question, digest=question_id, check=SignatureCheck(self._terms, seed)

@@ -62,7 +62,7 @@ class Member(Party):
         if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Contribution | Decline):
             self.receive(message)
             return
-        # A site that restarts must not answer more questions than the study has.
+        # A site that is started again must not answer more questions than the study has.
         self._questions += self._question is None or not ask.question.same(self._question)
         self._round, self._question = ask.round, ask.question
         self._answer = answers[0] if isinstance(answers[0], Contribution) else None
