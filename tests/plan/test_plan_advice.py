@@ -7,7 +7,7 @@ import pytest
 
 from eigenveil.core.accounting import Budget
 from eigenveil.methods import methods_in
-from eigenveil.plan.facts import METHODS, SETTINGS, Facts
+from eigenveil.plan.facts import SETTINGS, Facts
 from eigenveil.plan.recommendation import FAIR, _downwards, _first, _upwards, advise
 from eigenveil.plan.rehearsal import forecast
 from eigenveil.plan.spectrum import Spectrum
@@ -52,17 +52,6 @@ def test_limits_are_kept_and_what_they_cost_is_said() -> None:
     assert any(
         "one release of the covariance would capture" in reason and "memory" in reason for reason in bound.reasons
     )
-
-
-def test_reasons_are_sentences_with_numbers() -> None:
-    found = advise(facts(), methods=QUICK)
-    assert found.chosen is not None
-    text = " ".join(found.reasons)
-    assert f"{found.chosen.captured}" in text and "Random directions" in text and "a guess" in text
-    assert all(sentence[0].isupper() for sentence in found.reasons)
-    # Names of methods are for options and programs.
-    assert not any(name in sentence for sentence in (*found.reasons, *found.instead) for name in METHODS)
-    assert all(sentence.endswith(".") for sentence in (*found.reasons, *found.instead))
 
 
 def test_where_nothing_can_work_it_is_said_plainly() -> None:

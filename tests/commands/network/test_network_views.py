@@ -146,28 +146,6 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
     assert replaced == [77]
 
 
-def test_parties_that_cannot_be_reached_and_refused_callers_are_reported_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(StatusWriter())
-    view.look()
-    view.of(agent, calls={"hub"})
-    agent.transport.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
-    agent.transport.refused.append("a caller from 10.0.0.9")
-    view.look()
-    view.look()
-    agent.transport.trouble["hub"] = "its certificate is another"
-    agent.transport.refused.append("a caller from 10.0.0.10")
-    view.look()
-    assert told(capsys) == [
-        "not connected to hub: connection refused; trying again",
-        "not connected to site 1: no answer within 20 s",
-        "refused a caller from 10.0.0.9",
-        "not connected to hub: its certificate is another; trying again",
-        "refused a caller from 10.0.0.10",
-    ]
-
-
 def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

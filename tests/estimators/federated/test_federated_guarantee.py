@@ -145,9 +145,14 @@ def test_the_budget_is_reserved_for_the_most_rounds(trust: Any) -> None:
     assert early.guarantee_.epsilon == whole.guarantee_.epsilon == 1.0
 
 
-@pytest.mark.parametrize("epsilon", [1e-4, 1e-2, 1.0, 30.0, 1e4])
-@pytest.mark.parametrize("delta", [1e-12, 1e-3, 0.1])
-@pytest.mark.parametrize("several", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "several"),
+    [
+        (epsilon, delta, (1, 2, 4)[(row + column) % 3])
+        for row, epsilon in enumerate((1e-4, 1e-2, 1.0, 30.0, 1e4))
+        for column, delta in enumerate((1e-12, 1e-3, 0.1))
+    ],
+)
 def test_every_budget_can_be_spent(epsilon: float, delta: float, several: int) -> None:
     for trust in ("hub", "site", "both"):
         pair = (epsilon, epsilon) if trust == "both" else epsilon

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import ParameterError
@@ -114,6 +114,8 @@ def test_a_study_reads_back_as_it_was_written(study: StudyFile) -> None:
     assert again.greeting == b"eigenveil 1 " + study.digest.encode()
 
 
+# Half of the usual number: each example makes certificates, a study and an estimator.
+@settings(max_examples=30)
 @given(studies())
 def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
     parameters, pca = study.parameters(), study.estimator()
