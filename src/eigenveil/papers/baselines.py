@@ -271,15 +271,15 @@ class FpcaEdge(Baseline):
         cuts = [*range(0, dim - width + 1, width), dim]
         total = np.zeros((dim, 0))
         for begin in range(0, len(rows) - self.block + 1, self.block):
-            block, found = rows[begin : begin + self.block], np.zeros((dim, 0))
+            block, directions = rows[begin : begin + self.block], np.zeros((dim, 0))
             for low, high in pairwise(cuts):
                 piece = block.T @ block[:, low:high] / self.block
                 if omega:
                     piece += omega * rng.standard_normal(piece.shape)
-                found = _truncated(np.hstack([found, piece]), rank)
+                directions = _truncated(np.hstack([directions, piece]), rank)
             if self.merge == "vectors":
-                found = found / np.maximum(np.linalg.norm(found, axis=0), 1e-300)
-            total = _truncated(np.hstack([total, found]), rank)
+                directions = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
+            total = _truncated(np.hstack([total, directions]), rank)
         return np.linalg.svd(total, full_matrices=False)[0]
 
 

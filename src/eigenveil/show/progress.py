@@ -421,9 +421,9 @@ class HubView:
         rounds, presence = self._rounds(), []
         if self._agent is not None:
             below, present = self._agent.hears, self._here
-            here, missing = ([name for name in below if (name in present) is there] for there in (True, False))
+            joined, missing = ([name for name in below if (name in present) is joins] for joins in (True, False))
             presence = [
-                ("here", f"{len(present)} of {len(below)}: {shown_names(here)}"),
+                ("here", f"{len(present)} of {len(below)}: {shown_names(joined)}"),
                 ("missing", shown_names(missing)),
                 ("waiting", self._now + self._left()),
             ]
