@@ -18,7 +18,7 @@ __all__ = ["app"]
 _NAMES: Final = (
     *("demo", "plan", "bounds", "spectrum"),
     *("fit", "stream", "simulate"),
-    *("inspect", "report", "transform", "account", "audit"),
+    *("inspect", "report", "transform", "account", "audit", "reproduce"),
     *("hub", "site", "node", "peer", "watch"),
     "recommend",
     *("keys", "study", "policy", "ledger"),
