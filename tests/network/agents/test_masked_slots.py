@@ -387,7 +387,7 @@ def test_a_hostile_message_to_a_masked_hub_is_refused_and_changes_nothing(tmp_pa
 def test_a_flood_of_questions_does_not_fill_the_disk(tmp_path: Path) -> None:
     world, me = MaskedWorld(tmp_path), NAMES[0]
     site = world.sites[me]
-    site._in_ledger._most = 12
+    site._in_ledger._max_messages = 12
     world.slot(0)
     for number in range(40):
         site.take("hub", encode(Message("hub", me, Ask(0, Question(0), tuple(NAMES[: number % 6])))))
