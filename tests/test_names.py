@@ -17,7 +17,7 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("audit/membership.py", "words"): "a key of `eigenveil audit --json`",
     ("audit/verdict.py", "seen"): "a key of `eigenveil audit --json`",
     ("show/values.py", "asked"): "a key of JSON reports and of docs/report.schema.json",
-    ("tasks/fit/bounds.py", "most"): "a key of stored warnings about outliers",
+    ("tasks/fit/bounds.py", "most"): "a key of `outliers` in the settings of model files",
 }
 
 
