@@ -93,12 +93,16 @@ class Entry:
 def read_registry(text: str) -> tuple[tuple[Entry, ...], dict[str, str]]:
     """The entries and errata of a registry in TOML. Unknown fields, blocks and errata are refused."""
     document = tomllib.loads(text)
-    known = {one.name for one in fields(Entry)} | {"override"}
-    needed = {one.name for one in fields(Entry) if one.default is MISSING and one.default_factory is MISSING}
+    allowed = {entry_field.name for entry_field in fields(Entry)} | {"override"}
+    needed = {
+        entry_field.name
+        for entry_field in fields(Entry)
+        if entry_field.default is MISSING and entry_field.default_factory is MISSING
+    }
     read: list[Entry] = []
     for raw in document["entry"]:
         name = raw.get("id", "an entry without an id")
-        unknown, missing = sorted(set(raw) - known), sorted(needed - set(raw))
+        unknown, missing = sorted(set(raw) - allowed), sorted(needed - set(raw))
         require(not unknown, f"{name}: unknown field {join_names(unknown)}")
         require(not missing, f"{name}: {join_names(missing)} must be there")
         for block in ("settings", "measure"):
@@ -160,10 +164,10 @@ class Rerun:
     cells: tuple[Cell, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, words: Iterable[str]) -> list[list[Cell]]:
+    def of(self, row_tags: Iterable[str]) -> list[list[Cell]]:
         """The cells that have all these labels and fewest others, one list for each repeat, in the order of rounds."""
-        asked = frozenset(words)
-        fitting = [cell for cell in self.cells if asked <= cell.labels]
+        wanted = frozenset(row_tags)
+        fitting = [cell for cell in self.cells if wanted <= cell.labels]
         fewest = min((len(cell.labels) for cell in fitting), default=0)
         repeats: dict[int, list[Cell]] = {}
         for cell in fitting:
@@ -171,10 +175,10 @@ class Rerun:
                 repeats.setdefault(cell.repeat, []).append(cell)
         return [sorted(cells, key=lambda cell: cell.round) for _, cells in sorted(repeats.items())]
 
-    def number(self, words: Iterable[str], function: str = "last", *, round_: int | None = None) -> Number | None:
+    def number(self, row_tags: Iterable[str], function: str = "last", *, round_: int | None = None) -> Number | None:
         """What a function of rounds gives for these labels; None if there are no such cells."""
         values = []
-        for cells in self.of(words):
+        for cells in self.of(row_tags):
             line = [cell.value for cell in cells if round_ is None or cell.round == round_]
             if not line:
                 return None
@@ -252,7 +256,7 @@ def _side(text: str, rerun: Rerun, always: Sequence[str]) -> Any:
     factors = re.split(r"([*/])(?![^(]*\))", text)
     for sign, factor in zip(["*", *factors[1::2]], factors[::2], strict=True):
         value = _factor(factor.strip(), rerun, always)
-        relative = math.hypot(*(one.error / one.mean if one.mean else 0.0 for one in (product, value)))
+        relative = math.hypot(*(number.error / number.mean if number.mean else 0.0 for number in (product, value)))
         if sign == "/" and value.mean == 0:
             raise _NotSaid
         mean = product.mean * value.mean if sign == "*" else product.mean / value.mean
@@ -268,9 +272,9 @@ def _factor(text: str, rerun: Rerun, always: Sequence[str]) -> Number:
     call = re.fullmatch(r"(\w+)\(([^()]*)\)", text)
     if call is None or call[1] not in _FUNCTIONS:
         raise _NotSaid
-    words = [word.strip() for word in re.split(r"[|,]", call[2])]
-    rounds = [int(word.removeprefix("round=")) for word in words if word.startswith("round=")]
-    labels = [word for word in words if word not in _QUANTITIES and not word.startswith("round=")]
+    row_tags = [word.strip() for word in re.split(r"[|,]", call[2])]
+    rounds = [int(word.removeprefix("round=")) for word in row_tags if word.startswith("round=")]
+    labels = [word for word in row_tags if word not in _QUANTITIES and not word.startswith("round=")]
     number = rerun.number([*labels, *always], call[1], round_=rounds[0] if rounds else None)
     if number is None:
         raise _NotSaid
@@ -281,16 +285,16 @@ def _fact(value: Any) -> Any:
     return value if isinstance(value, tuple) else Number(float(value), 0.0)
 
 
-def agreement(published: float, found: Number, *, error: float = 0.0, read_to: float = 0.0) -> str:
+def agreement(published: float, measured_value: Number, *, error: float = 0.0, read_to: float = 0.0) -> str:
     """Whether a rerun agrees with a published number, in a word of the verdicts. `error` is the published standard error.
 
     >>> [agreement(0.1, Number(value, 0.0)) for value in (0.11, 0.13, 0.3)]
     ['reproduced', 'close', 'differs']
     """
-    gap = abs(published - found.mean)
-    if max(abs(published), abs(found.mean)) < _ROUNDING or gap <= max(
-        3 * math.hypot(error, found.error), 0.15 * abs(published), read_to
+    gap = abs(published - measured_value.mean)
+    if max(abs(published), abs(measured_value.mean)) < _ROUNDING or gap <= max(
+        3 * math.hypot(error, measured_value.error), 0.15 * abs(published), read_to
     ):
         return "reproduced"
-    ratio = found.mean / published if published else math.inf
+    ratio = measured_value.mean / published if published else math.inf
     return "close" if 1 / 1.5 <= ratio <= 1.5 else "differs"

@@ -56,21 +56,21 @@ class Result:
 
 def selected(paper: str, *, item: str | None, data: str | None) -> list[Entry]:
     """The entries of a paper, or of "all", for a table or figure and a data set. Unknown words get the list of what exists."""
-    known = [*PAPERS, "all"]
-    require(paper in known, f"there is no paper {paper!r}. There are {join_names(known)}")
-    found = [entry for entry in entries() if paper == "all" or entry.paper == PAPERS[paper]]
+    choices = [*PAPERS, "all"]
+    require(paper in choices, f"there is no paper {paper!r}. There are {join_names(choices)}")
+    chosen_entries = [entry for entry in entries() if paper == "all" or entry.paper == PAPERS[paper]]
     if item is not None:
-        items = sorted({entry.item for entry in found}, key=lambda name: (len(name), name))
+        items = sorted({entry.item for entry in chosen_entries}, key=lambda name: (len(name), name))
         require(item in items, f"{paper} has no {item}. It has {join_names(items)}")
-        found = [entry for entry in found if entry.item == item]
+        chosen_entries = [entry for entry in chosen_entries if entry.item == item]
     if data is not None:
-        sets = sorted({name for entry in found for name in (*entry.at_hand, *entry.stand_in)} | {_QUICK_DATA})
+        sets = sorted({name for entry in chosen_entries for name in (*entry.at_hand, *entry.stand_in)} | {_QUICK_DATA})
         require(
             data in sets or f"{data}:train" in sets, f"no such item runs on {data!r}. Data sets are {join_names(sets)}"
         )
         full = data if data in sets else f"{data}:train"
-        found = [entry for entry in found if full in (*entry.at_hand, *entry.stand_in)]
-    return found
+        chosen_entries = [entry for entry in chosen_entries if full in (*entry.at_hand, *entry.stand_in)]
+    return chosen_entries
 
 
 def listing() -> Iterator[tuple[str, str, str, str]]:
@@ -78,11 +78,11 @@ def listing() -> Iterator[tuple[str, str, str, str]]:
     from eigenveil.papers.runners import RUNNERS, is_at_hand
 
     for entry in entries():
-        here, instead = ([name for name in names if is_at_hand(name)] for names in (entry.at_hand, entry.stand_in))
+        available, instead = ([name for name in names if is_at_hand(name)] for names in (entry.at_hand, entry.stand_in))
         if entry.runner not in RUNNERS:
             status = "no runner" if entry.kind != "theory" else "a theorem: eigenveil.papers.theory"
-        elif here:
-            status = f"runs here: {join_names(here)}"
+        elif available:
+            status = f"runs here: {join_names(available)}"
         elif instead:
             status = f"runs on a stand-in: {join_names(instead)}"
         elif entry.at_hand or entry.stand_in:
@@ -146,18 +146,18 @@ def _result(entry: Entry, data: str, *, measure: Measure | None, quick: bool, ma
     if measure is not None:
         measures = (measure,)
     runs: dict[Measure, Rerun] = {}
-    for one in measures:
+    for run_label in measures:
         columns = entry.columns if entry.runner == "fpca.masks" else ()
         settings = str(sorted(entry.settings.items(), key=str))
-        key = (entry.runner, entry.item, settings, entry.kind == "claim", columns, data, one, repeats)
+        key = (entry.runner, entry.item, settings, entry.kind == "claim", columns, data, run_label, repeats)
         if key not in made:
-            made[key] = RUNNERS[entry.runner](entry, data, one, repeats)
-        runs[one] = made[key]
-    agreed = {one: list(_agreements(entry, run)) for one, run in runs.items()}
+            made[key] = RUNNERS[entry.runner](entry, data, run_label, repeats)
+        runs[run_label] = made[key]
+    agreed = {run_label: list(_agreements(entry, run)) for run_label, run in runs.items()}
     # Claims are about what a paper defines, unless a measure was asked for.
     first = runs[measures[0]]
-    words = {True: "holds", False: "fails", None: "undecided"}
-    checks = {text: words[evaluate(text, first, data=data)] for text in entry.check}
+    verdicts = {True: "holds", False: "fails", None: "undecided"}
+    checks = {text: verdicts[evaluate(text, first, data=data)] for text in entry.check}
     ours: dict[str, Any] = {}
     if entry.runner in OURS and ("ours", entry.runner, data) not in made:
         name, value, guarantee = OURS[entry.runner](data)
@@ -176,7 +176,8 @@ def _result(entry: Entry, data: str, *, measure: Measure | None, quick: bool, ma
         statement=entry.statement,
         published=published,
         rerun={
-            one: {column: (number.mean, number.error) for column, number, _ in cells} for one, cells in agreed.items()
+            run_label: {column: (number.mean, number.error) for column, number, _ in cells}
+            for run_label, cells in agreed.items()
         },
         ours=ours,
         checks=checks,
@@ -196,12 +197,12 @@ def _agreements(entry: Entry, run: Rerun) -> Iterator[tuple[str, Number, str]]:
     if entry.series:
         lines = [((f"alpha={float(name):g}",), line) for name, line in entry.series.items() if _is_number(name)]
     for labels, values in lines:
-        for place, (column, value) in enumerate(zip(entry.columns, values, strict=False)):
+        for column_index, (column, value) in enumerate(zip(entry.columns, values, strict=False)):
             label = column.lower().replace("f-pca", "fpca") if entry.item == "figure9" else column
             number = run.number((*labels, label), function)
             if number is None:
                 continue
-            error = entry.sd[place] / math.sqrt(count) if entry.sd else 0.0
+            error = entry.sd[column_index] / math.sqrt(count) if entry.sd else 0.0
             name = " ".join((*(label.removeprefix("alpha=") for label in labels), column))
             yield name, number, agreement(value, number, error=error, read_to=entry.read_to)
 
@@ -213,7 +214,9 @@ def _is_number(text: str) -> bool:
 def _verdict(entry: Entry, data: str, agreed: dict[Measure, list[tuple[str, Number, str]]], checks: list[str]) -> str:
     if data not in entry.at_hand:
         return f"stand-in: {data}, shown and not judged"
-    worst = {one: max((word for *_, word in cells), key=_ORDER.index) for one, cells in agreed.items() if cells}
+    worst = {
+        run_label: max((word for *_, word in cells), key=_ORDER.index) for run_label, cells in agreed.items() if cells
+    }
     if entry.paper == "D-DP-PM" and entry.kind == "figure":
         return "open settings: a range is shown, not judged"
     if not worst:

@@ -175,8 +175,8 @@ def _rounds(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun:
                 if entry.item != "table3":
                     settings["epsilon"] = _COMMUNICATIONS * noise / 2
             settings["participants"] = min(settings["participants"], m) if "participants" in settings else None
-            found = FedPower(5, rounds=_COMMUNICATIONS, random_state=repeat, **settings).fit(dealt[m])
-            spaces = [np.linalg.svd(product, full_matrices=False)[0][:, :5] for product in found.products_]
+            fitted = FedPower(5, rounds=_COMMUNICATIONS, random_state=repeat, **settings).fit(dealt[m])
+            spaces = [np.linalg.svd(product, full_matrices=False)[0][:, :5] for product in fitted.products_]
             errors = [float(sines(space, truth)[0]) for space in spaces]
             cells += _cells([label.strip() for label in labels.split(",")], errors, repeat=repeat)
     return Rerun(cells=tuple(cells))
@@ -209,12 +209,12 @@ def _masks(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun:
                 budget: dict[str, Any] = {"epsilon": epsilon, "delta": 0.05, "random_state": repeat}
                 if method == "fpca":
                     how: dict[str, Any] = {"mask_rows": "all", "merge": "vectors"} if authors else {}
-                    found: Any = FpcaEdge(5, block=50, **how, **budget)
+                    fitted: Any = FpcaEdge(5, block=50, **how, **budget)
                 else:
                     mirror = "none" if method == "modsulq-full" else ("authors" if authors else "noise")
-                    found = ModSulq(1, mirror=mirror, **budget)  # type: ignore[arg-type]
+                    fitted = ModSulq(1, mirror=mirror, **budget)  # type: ignore[arg-type]
                 labels = [f"alpha={alpha:g}", f"eps={epsilon:g}"]
-                cells += _cells(labels, [abs(found.fit(rows).components_[0] @ truth)], repeat=repeat)
+                cells += _cells(labels, [abs(fitted.fit(rows).components_[0] @ truth)], repeat=repeat)
     return Rerun(cells=tuple(cells))
 
 
@@ -230,9 +230,9 @@ def _projection(entry: Entry, data: str, measure: Measure, repeats: int) -> Reru
             how: dict[str, Any] = {"mask_rows": "all", "merge": "vectors"} if authors else {}
             masked = FpcaEdge(6, block=25, columns=25, **how, **budget).fit(rows)
             sulq = ModSulq(6, mirror="authors" if authors else "noise", **budget).fit(rows)
-            for labels, found in ((["fpca", "mask"], masked), (["modsulq"], sulq)):
+            for labels, fitted in ((["fpca", "mask"], masked), (["modsulq"], sulq)):
                 cells += _cells(
-                    [*labels, f"eps={epsilon:g}"], [sines(found.components_[:2].T, truth)[0]], repeat=repeat
+                    [*labels, f"eps={epsilon:g}"], [sines(fitted.components_[:2].T, truth)[0]], repeat=repeat
                 )
     return Rerun(cells=tuple(cells))
 
@@ -275,9 +275,9 @@ def _filter_error(ones: Array) -> Callable[[Array, Array], float]:
     def inner(left: Array, right: Array) -> float:
         return float(np.sum((left.T @ filtered @ right) * (left.T @ (degrees[:, None] * right))))
 
-    def error(found: Array, reference: Array) -> float:
+    def error(fitted: Array, reference: Array) -> float:
         length = inner(reference, reference)
-        return math.sqrt(max(0.0, inner(found, found) - 2 * inner(found, reference) + length) / length)
+        return math.sqrt(max(0.0, inner(fitted, fitted) - 2 * inner(fitted, reference) + length) / length)
 
     return error
 
@@ -343,8 +343,8 @@ def _ratio(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun:
         largest = np.mean([math.sqrt(k) * np.abs(basis).max() for basis in bases])
         ratios.append(float(largest / np.mean([np.linalg.norm(basis, axis=1).max() for basis in bases])))
         printed.append(ppm_ratio(k, 8000))
-    least = min(one / other for one, other in zip(ratios, printed, strict=True))
-    return Rerun(facts={"min(r)": min(ratios), "r(measured)": least, "r(13)": 1.0})
+    lowest = min(ratio / other for ratio, other in zip(ratios, printed, strict=True))
+    return Rerun(facts={"min(r)": min(ratios), "r(measured)": lowest, "r(13)": 1.0})
 
 
 _RING: Final = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
@@ -364,10 +364,10 @@ def _agents(rows: Array, values: Array, *, rounds: int, scale: float, c: int | N
     """D-DP-PM with Corollary 1's schedule from the PRIVATE eigenvalues, as the paper tunes it."""
     schedule = tuple(scale * (values[1] / values[0]) ** step for step in range(1, rounds + 1))
     alpha = 1 / math.sqrt(values[0] * values[1])
-    found = DDPPM(
+    fitted = DDPPM(
         1, alpha=alpha, sigma_q=1 / math.sqrt(len(rows)), sigma_p=schedule, c=c, weights=_RING, random_state=seed
     )
-    return found.fit(np.array_split(rows, 4))
+    return fitted.fit(np.array_split(rows, 4))
 
 
 def _sine(vector: Array, unit: Array) -> float:
@@ -384,9 +384,9 @@ def _decentral(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun
     for repeat in range(repeats):
         for rounds in (1, 3, 5, 10):
             for scale in (1.0, 0.001):
-                found = _agents(rows, values, rounds=rounds, scale=scale, c=64, seed=repeat)
+                fitted = _agents(rows, values, rounds=rounds, scale=scale, c=64, seed=repeat)
                 labels = ["d-dp-pm", f"T={rounds}", f"noise={scale:g}"]
-                cells += _cells(labels, [_sine(found.scores_[:, 0], left)], repeat=repeat)
+                cells += _cells(labels, [_sine(fitted.scores_[:, 0], left)], repeat=repeat)
         for epsilon, delta in limits.items():
             local = LocalRows(1, epsilon=epsilon, delta=delta, random_state=repeat).fit(rows)
             cells += _cells(["ldp", f"eps={epsilon:g}"], [_sine(local.scores_[:, 0], left)], repeat=repeat)
@@ -449,16 +449,16 @@ def _ours_site_noise(data: str) -> tuple[str, float, str]:
     rows = _scaled(rows_of(data), low=-1.0)
     truth, bound = top_eigen(rows.T @ rows, rank=5)[1], float(np.linalg.norm(rows, axis=1).max())
     pca = FederatedPCA(5, epsilon=0.1, delta=1e-5, center=None, row_bound=bound).fit(_deal(rows, 20, seed=0))
-    words = f"{pca.guarantee_.headline} (row bound READ FROM THE DATA)"
-    return "FederatedPCA, epsilon = 0.1, largest sine", float(sines(pca.subspace_.basis, truth)[0]), words
+    claim_line = f"{pca.guarantee_.headline} (row bound READ FROM THE DATA)"
+    return "FederatedPCA, epsilon = 0.1, largest sine", float(sines(pca.subspace_.basis, truth)[0]), claim_line
 
 
 def _ours_table(data: str) -> tuple[str, float, str]:
     rows = rows_of(data)
     truth, bound = top_eigen(rows.T @ rows, rank=2)[1], float(np.linalg.norm(rows, axis=1).max())
     pca = PrivatePCA(2, epsilon=1.0, delta=1e-5, center=None, row_bound=bound).fit(rows)
-    words = f"{pca.guarantee_.headline} (row bound READ FROM THE DATA)"
-    return "PrivatePCA, epsilon = 1, largest sine", float(sines(pca.subspace_.basis, truth)[0]), words
+    claim_line = f"{pca.guarantee_.headline} (row bound READ FROM THE DATA)"
+    return "PrivatePCA, epsilon = 1, largest sine", float(sines(pca.subspace_.basis, truth)[0]), claim_line
 
 
 # The default estimator on the same rows: what it is, its error, and the first line of its guarantee.

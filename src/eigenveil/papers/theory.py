@@ -117,19 +117,19 @@ def fedpower_scheme_2(
 ) -> tuple[float, float, float, float]:
     """FedPower Theorem 9: I_1 to I_4, (3.11) to (3.14), for K devices drawn evenly without replacement."""
     ordered, share = sorted(weights), len(weights) / participants
-    most, least = math.fsum(ordered[-participants:]), math.fsum(ordered[:participants])
+    largest, smallest = math.fsum(ordered[-participants:]), math.fsum(ordered[:participants])
     largest_squares = math.fsum(p * p for p in ordered[-participants:])
     squares = math.fsum(p * p for p in weights)
-    gap = _gap(values, k) * share * (least - most * rho)
+    gap = _gap(values, k) * share * (smallest - largest * rho)
     require(gap > 0, "the smallest K devices must weigh more than rho times the largest K")
     psi = (1 - squares) / participants + squares + share * squares
-    factor = max(share * most, 1.0)
+    factor = max(share * largest, 1.0)
     spread = math.log(dim + width) + math.log(communications)
     return (
         factor * math.sqrt(largest_squares) * share * sigma * math.sqrt(width) * _tail(dim, communications) / gap,
-        factor * share * most * values[0] * (eta + (2 + eta) * rho) / gap,
+        factor * share * largest * values[0] * (eta + (2 + eta) * rho) / gap,
         factor * values[0] * psi * spread / gap,
-        most * values[0] * share * abs(share * most - 1) / gap,
+        largest * values[0] * share * abs(share * largest - 1) / gap,
     )
 
 
