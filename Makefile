@@ -52,7 +52,7 @@ bench: $(READY)
 	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/streaming/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/streaming/merge_cost.py
 	for name in streaming/device_memory fpca_system streaming/fpca_private; do $(BIN)/python benchmarks/$$name.py || exit 1; done
-	for name in table2 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/federated/$$name.py || exit 1; done
+	for name in rounds overhead many_sites privacy; do $(BIN)/python benchmarks/federated/$$name.py || exit 1; done
 	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked/$$name.py || exit 1; done
 	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip/$$name.py || exit 1; done
 	for name in table2 figures figure2 quality speed; do $(BIN)/python benchmarks/recommend/$$name.py || exit 1; done
