@@ -143,9 +143,7 @@ def found_bounds(
         return state
 
     state = after(search, search.start(), 2)
-    norms = mechanism.release(
-        search.private(search.ask(state), data), label="norms", share=search.share(search.ask(state))
-    )
+    norms = mechanism.release(search.private(search.ask(state), data), label="norms", share=search.share(search.ask(state)))
     answers = {}
     ends: dict[float, tuple[Array, float, float]] = {}
     for rank in ranks:

@@ -80,9 +80,7 @@ def on_cluster(chunks: int, columns: int, workers: int) -> dict[str, Any]:
 
 def measured(*arguments: object) -> dict[str, Any]:
     """One line, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--child", *map(str, arguments)], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, __file__, "--child", *map(str, arguments)], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

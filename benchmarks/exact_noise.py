@@ -186,10 +186,7 @@ class Tree:
     """A process that fits with the code of one tree. Changes in place: it holds rows, and a pipe."""
 
     def __init__(self, root: Path, *, cpu: bool, threads: int | None) -> None:
-        source, several = (
-            str((root / "src").resolve()),
-            {} if threads is None else {"OPENBLAS_NUM_THREADS": str(threads)},
-        )
+        source, several = (str((root / "src").resolve()), {} if threads is None else {"OPENBLAS_NUM_THREADS": str(threads)})
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "--worker", *(["--cpu"] if cpu else [])],
             env={**os.environ, **several, "PYTHONPATH": source},

@@ -182,9 +182,7 @@ def fate(rng: Generator) -> int | None:
     return int(rng.integers(1, WINDOW + 1)) if luck < ABSENT + LATE else 0
 
 
-def run(
-    devices: int, dim: int, *, seed: int = 0, widths: tuple[int, ...] = (WIDTH, RANK), compare: bool = True
-) -> Outcome:
+def run(devices: int, dim: int, *, seed: int = 0, widths: tuple[int, ...] = (WIDTH, RANK), compare: bool = True) -> Outcome:
     """One run over all slots, with all answers after each."""
     # Rows have a generator of their own, so that `federated` has the same ones.
     rng = np.random.default_rng((seed, 1))
@@ -278,9 +276,7 @@ def system(devices: int, dims: tuple[int, ...], seeds: int) -> None:
     for dim in dims:
         outs = [run(devices, dim, seed=seed) for seed in range(seeds)]
         first = outs[0]
-        print(
-            f"\n{devices} devices, d = {dim}, {ROWS} rows a slot, {first.nodes} nodes of fan-out {FANOUT}, {seeds} seed(s)"
-        )
+        print(f"\n{devices} devices, d = {dim}, {ROWS} rows a slot, {first.nodes} nodes of fan-out {FANOUT}, {seeds} seed(s)")
         print(f"{'captured variance after slot':34}" + "".join(f"{slot:7}" for slot in SHOWN))
         means = {name: np.mean([out.captured[name] for out in outs], axis=0) for name in order}
         extra = [federated(devices, dim, seed=seed) for seed in range(seeds)]
@@ -307,9 +303,7 @@ def system(devices: int, dims: tuple[int, ...], seeds: int) -> None:
 
 def scaling(dim: int, counts: tuple[int, ...]) -> None:
     """CPU of a node as their number doubles."""
-    print(
-        f"\nCPU as devices double, d = {dim}, per call\n{'devices':>8}{'nodes':>7}{'device ms':>11}{'node ms':>9}{'hub ms':>8}"
-    )
+    print(f"\nCPU as devices double, d = {dim}, per call\n{'devices':>8}{'nodes':>7}{'device ms':>11}{'node ms':>9}{'hub ms':>8}")
     for devices in counts:
         out = run(devices, dim, widths=(WIDTH,), compare=False)
         each = [out.costs.each(what) for what in ("device", "node", "hub")]

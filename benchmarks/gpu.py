@@ -118,10 +118,7 @@ def main() -> None:
 
     few = slice(0, 5000)
     here, part = DenseRows(values[few].cpu().numpy()), rows_on_device(values[few])
-    same = [
-        np.array_equal(product(here), product(part)),
-        np.array_equal(gram(here), gram(part)),
-    ]
+    same = [np.array_equal(product(here), product(part)), np.array_equal(gram(here), gram(part))]
     print(f"5000 rows in memory give the same bits: products {same[0]}, Gram matrix {same[1]}")
 
     host = values[: count // 4].cpu().numpy()

@@ -93,10 +93,7 @@ def compared(name: str, pattern: str, runs: int) -> dict[str, Array] | None:
         lacking = torn(whole, pattern, rng)
         filled = np.where(np.isnan(lacking), np.nanmean(lacking, axis=0), lacking)
         blocks = [list(np.flatnonzero(block_of(whole.shape[1]) == block)) for block in range(BLOCKS)]
-        ways: dict[str, tuple[Array, dict[str, Any]]] = {
-            "mean": (filled, {}),
-            "counts": (lacking, {"missing": "counts"}),
-        }
+        ways: dict[str, tuple[Array, dict[str, Any]]] = {"mean": (filled, {}), "counts": (lacking, {"missing": "counts"})}
         if pattern == "blocks":
             ways["groups"] = (lacking, {"missing": "groups", "missing_groups": blocks})
         for way, (data, choices) in ways.items():

@@ -68,9 +68,7 @@ def fits(method: Any, kind: str, count: int, dim: int, runs: range) -> Iterator[
     plan, study = parties.request.fit.plan, parties.study
     assert isinstance(study, Fit)
     for run in runs:
-        mechanism = Gaussian(
-            multiplier=1 / BUDGET.mu, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=Noise.seeded(run)
-        )
+        mechanism = Gaussian(multiplier=1 / BUDGET.mu, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=Noise.seeded(run))
         found = carried(study, one, count, mechanism)
         floor = parties.noise_floor(found, sites=2, weights=(1.0, math.sqrt(2)))
         norm = math.sqrt(2 * dim) if method == "covariance" else math.sqrt(dim) + math.sqrt(plan.width)

@@ -75,9 +75,7 @@ def main() -> None:
     options.add_argument("--gigabytes", type=float, default=4.0)
     options.add_argument("--columns", type=int, default=100)
     options.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    options.add_argument(
-        "--folder", type=Path, default=None, help="where to write the files; a temporary folder if not given"
-    )
+    options.add_argument("--folder", type=Path, default=None, help="where to write the files; a temporary folder if not given")
     options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = options.parse_args()
     if asked.child is not None:

@@ -167,9 +167,7 @@ def _plot(half: Measured, place: int, count: int) -> str:
         path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
         parts.append(f'<polyline class="line {line.css}" points="{path}"><title>{escape(line.name)}</title></polyline>')
         if line.css in "ab":
-            parts += [
-                f'<circle class="dot {line.css}" cx="{across:.1f}" cy="{up:.1f}" r="3.5"/>' for across, up in points
-            ]
+            parts += [f'<circle class="dot {line.css}" cx="{across:.1f}" cy="{up:.1f}" r="3.5"/>' for across, up in points]
     return "\n".join(parts)
 
 

@@ -78,9 +78,7 @@ def take_part(folder: Path, name: str, port: int) -> None:
     """A site's process."""
     study = StudyFile.read(folder / "study.toml")
     with DurableLedger.open(folder / f"{name}.ledger") as ledger:
-        agent = SlotSiteAgent(
-            study, keys=Keys.load(folder / f"{name}.key"), ledger=ledger, dataset="sensor", policy=None
-        )
+        agent = SlotSiteAgent(study, keys=Keys.load(folder / f"{name}.key"), ledger=ledger, dataset="sensor", policy=None)
         source = follow(folder / f"{name}.csv", columns=study.columns)
         asyncio.run(agent.run(source, address=f"127.0.0.1:{port}"))
 
@@ -319,9 +317,7 @@ def write_study(soak: Soak) -> None:
         role: Role = "hub" if name == "hub" else "site"
         request, secret = new_request(name, role)
         certificates[name] = authority.sign(request).pem
-        write_new(
-            private={soak.folder / f"{name}.key": secret}, public={soak.folder / f"{name}.crt": certificates[name]}
-        )
+        write_new(private={soak.folder / f"{name}.key": secret}, public={soak.folder / f"{name}.crt": certificates[name]})
     task: dict[str, Any] = {"components": 2, "columns": list(COLUMNS), "neighbours": "zero-out", "center": "none"}
     budget = {"epsilon": EPSILON, "delta": DELTA, "trust": "site"}
     slots = {"slots": soak.slots, "slot_seconds": SLOT, "begins": soak.begins, "window": WINDOW}

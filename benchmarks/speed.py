@@ -110,13 +110,7 @@ def power() -> None:
     width = 2 * rank
 
     def fit(center: Literal["private"] | None) -> Callable[[], object]:
-        settings: dict[str, Any] = {
-            "method": "power",
-            "oversample": width - rank,
-            "rounds": 3,
-            "row_bound": 10.0,
-            **PRIVATE,
-        }
+        settings: dict[str, Any] = {"method": "power", "oversample": width - rank, "rounds": 3, "row_bound": 10.0, **PRIVATE}
         return lambda: PrivatePCA(rank, center=center, **settings).fit(matrix)
 
     def theirs() -> object:
@@ -138,9 +132,7 @@ def ledger() -> None:
         "a private bound and scale": {"scale": "private"},
     }
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        print(
-            f"this disk confirms a write in {1000 * _confirmed(Path(folder, 'bytes')):.1f} ms, and a charge waits for five"
-        )
+        print(f"this disk confirms a write in {1000 * _confirmed(Path(folder, 'bytes')):.1f} ms, and a charge waits for five")
         kept = Ledger.open(Path(folder, "people.ledger"), "people", epsilon=1e4, delta=1e-5)
         for name, given in fits.items():
             book = Ledger(epsilon=1e4, delta=1e-5)
@@ -154,9 +146,7 @@ def ledger() -> None:
             extra = statistics.median(file - memory for file, memory in pairs)
             shown = f"{1000 * extra:.0f} ms more than {1000 * statistics.median(m for _, m in pairs):.0f} ms"
             verdict = "reached" if extra <= MOST_EXTRA else "MISSED"
-            print(
-                f"ledger in a file, {name}, {releases} releases: {shown} (target {1000 * MOST_EXTRA:.0f} ms: {verdict})"
-            )
+            print(f"ledger in a file, {name}, {releases} releases: {shown} (target {1000 * MOST_EXTRA:.0f} ms: {verdict})")
 
 
 def _confirmed(path: Path) -> float:

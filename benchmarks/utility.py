@@ -118,9 +118,7 @@ def main() -> None:
     names = ["a9a", "winequality_red"] if options.quick else options.data
     print(f"delta = {DELTA:g}; bound = 0.95 quantile of row lengths, READ FROM THE DATA for this benchmark only")
     print("* entry level protects no person: a weaker guarantee than the rows above it")
-    print(
-        f"{'data':16} {'n':>6} {'d':>5} {'k':>3} {'eps':>5}  {'method':29} {'captured':8}{'range':13} largest sine (median)"
-    )
+    print(f"{'data':16} {'n':>6} {'d':>5} {'k':>3} {'eps':>5}  {'method':29} {'captured':8}{'range':13} largest sine (median)")
     misses = []
     for name in names:
         if not skipped(name):

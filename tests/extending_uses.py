@@ -76,13 +76,9 @@ def test_a_method(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_tracker(table: Path, tmp_path: Path) -> None:
-    pca = StreamingPCA(2, publish="every", row_bound=6.0, block_size=500, random_state=0, **BUDGET).partial_fit(
-        rows()[:2000]
-    )
+    pca = StreamingPCA(2, publish="every", row_bound=6.0, block_size=500, random_state=0, **BUDGET).partial_fit(rows()[:2000])
     pca.save_state(tmp_path / "python.safetensors")
-    first, second = (
-        stream.partial_fit(rows()[2000:]) for stream in (pca, StreamingPCA.resume(tmp_path / "python.safetensors"))
-    )
+    first, second = (stream.partial_fit(rows()[2000:]) for stream in (pca, StreamingPCA.resume(tmp_path / "python.safetensors")))
     assert first.plan_.kind is second.plan_.kind is published_as("every")
     assert first.model_.settings["releases"] == second.model_.settings["releases"] == 8
     assert np.square(second.components_[:, :2]).sum() > 1.8

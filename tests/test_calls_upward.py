@@ -78,9 +78,7 @@ def gossip(**options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("fit", "limit"),
-    [(private, 2), (masked, 5), (stream, 1), (gossip, 50)],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ("fit", "limit"), [(private, 2), (masked, 5), (stream, 1), (gossip, 50)], ids=lambda value: getattr(value, "__name__", "")
 )
 def test_a_fit_as_it_comes_calls_up_no_more_than_this(fit: Callable[[], object], limit: int) -> None:
     with calls_upward() as calls:

@@ -23,17 +23,15 @@ BUDGET: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "random_state": 1, "whi
 FITS: dict[str, Callable[[], Any]] = {
     "units": lambda: PrivatePCA(3, **BUDGET, scale="private").fit(ROWS),
     "bound": lambda: PrivatePCA(3, **BUDGET, scale=UNITS).fit(ROWS),
-    "box": lambda: PrivatePCA(3, **BUDGET, row_bound=None, column_bounds=(-9 * UNITS, 9 * UNITS), scale=UNITS).fit(
-        ROWS
-    ),
+    "box": lambda: PrivatePCA(3, **BUDGET, row_bound=None, column_bounds=(-9 * UNITS, 9 * UNITS), scale=UNITS).fit(ROWS),
     "no center": lambda: PrivatePCA(3, **BUDGET, row_bound=14.0, center=None, scale=UNITS).fit(ROWS),
     "power": lambda: PrivatePCA(3, **BUDGET, scale=UNITS, method="power").fit(ROWS),
     "sites": lambda: FederatedPCA(3, **BUDGET, scale="private", trust="masked").fit(SITES),
     "peers": lambda: GossipPCA(3, **BUDGET, scale=UNITS, row_bound=6.0, graph="complete").fit(SITES),
     "stream": lambda: StreamingPCA(3, **BUDGET, scale="private").fit(ROWS),
-    "stream in a box": lambda: StreamingPCA(
-        3, **BUDGET, row_bound=None, column_bounds=(-9 * UNITS, 9 * UNITS), scale=UNITS
-    ).fit(ROWS),
+    "stream in a box": lambda: StreamingPCA(3, **BUDGET, row_bound=None, column_bounds=(-9 * UNITS, 9 * UNITS), scale=UNITS).fit(
+        ROWS
+    ),
 }
 
 
@@ -63,9 +61,7 @@ def test_clipped_scores_have_the_variance_that_was_released(kind: str, tmp_path:
     model.save(tmp_path / "m")
     again = Model.load(tmp_path / "m")
     np.testing.assert_array_equal(again.transform(ROWS, clip=True), model.transform(ROWS, clip=True))
-    np.testing.assert_allclose(
-        again.transform(sp.csr_array(ROWS[:300]), clip=True), clipped[:300], rtol=1e-9, atol=1e-9
-    )
+    np.testing.assert_allclose(again.transform(sp.csr_array(ROWS[:300]), clip=True), clipped[:300], rtol=1e-9, atol=1e-9)
     near = (np.abs(ROWS - np.median(ROWS, axis=0)) < 0.5 * UNITS).all(axis=1)
     assert near.any()
     np.testing.assert_allclose(pca.transform(ROWS[near], clip=True), pca.transform(ROWS[near]), atol=1e-9)

@@ -20,10 +20,7 @@ LAWS = {
     "sensitivities.py": "laws/sums/test_sensitivity_laws.py",
 }
 # Of the laws, those of the new leaves. Releases of the method are attacked together with those of all others.
-CHOSEN = (
-    "uses or one-product or [every] or every_task_keeps or "
-    "((dat or DAT or blanks or words_and_endings) and not damaged)"
-)
+CHOSEN = "uses or one-product or [every] or every_task_keeps or ((dat or DAT or blanks or words_and_endings) and not damaged)"
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

@@ -80,8 +80,6 @@ def test_an_install_that_fails_is_a_failure(tmp_path: Path) -> None:
 def test_tests_end_with_how_long_they_took_and_fail_if_they_failed(tmp_path: Path, target: str, code: int) -> None:
     lines_of_make(tmp_path, ".venv/.ready", naps=0, code=0)
     (tmp_path / ".venv" / "bin" / "python").write_text(PYTHON.format(sleep="sleep", naps=0, code=code))
-    done = subprocess.run(
-        ["make", target], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["make", target], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == bool(code)
     assert re.fullmatch(rf"make {target}: \d+ min \d+ s, with \d+ workers on \d+ cores", done.stdout.splitlines()[-1])

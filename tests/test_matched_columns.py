@@ -18,9 +18,7 @@ from eigenveil.data.rows import DenseRows
 
 RNG = np.random.default_rng(7)
 COUNT = 400
-TABLE = pd.DataFrame(
-    RNG.standard_normal((COUNT, 3)) * [3.0, 2.0, 1.0] + [1.0, 50.0, -4.0], columns=["age", "pulse", "dose"]
-)
+TABLE = pd.DataFrame(RNG.standard_normal((COUNT, 3)) * [3.0, 2.0, 1.0] + [1.0, 50.0, -4.0], columns=["age", "pulse", "dose"])
 TABLE["sex"] = RNG.choice(["f", "m", "x"], COUNT)
 ONE_HOT = {"sex": ["m", "f"]}
 LEVELS = np.column_stack([TABLE["sex"] == "m", TABLE["sex"] == "f"]).astype(float)
@@ -90,14 +88,7 @@ def test_levels_that_are_new_or_missing_are_zero(fitted: Any) -> None:
 
 def test_what_has_no_names_is_taken_by_place(fitted: Any) -> None:
     model: Model = fitted.model_
-    unnamed: list[Any] = [
-        ROWS,
-        ROWS.tolist(),
-        sp.csr_array(ROWS),
-        pd.DataFrame(ROWS),
-        ROWS.astype(object),
-        DenseRows(ROWS),
-    ]
+    unnamed: list[Any] = [ROWS, ROWS.tolist(), sp.csr_array(ROWS), pd.DataFrame(ROWS), ROWS.astype(object), DenseRows(ROWS)]
     for rows in unnamed:
         np.testing.assert_allclose(model.transform(rows), expected(fitted), atol=1e-9)
         with pytest.raises(ValueError, match="rows must have 5 columns, as the model does, got 4"):
@@ -162,9 +153,7 @@ def test_gaps_are_what_the_fit_made_of_them(missing: str) -> None:
     wanted = (rows - model.mean) @ model.components.T
     for one in (fitted, model):
         np.testing.assert_allclose(one.transform(torn), wanted, atol=1e-9)
-        np.testing.assert_allclose(
-            one.transform(pl.from_pandas(torn).with_columns(pulse=pl.col("pulse").fill_nan(None))), wanted
-        )
+        np.testing.assert_allclose(one.transform(pl.from_pandas(torn).with_columns(pulse=pl.col("pulse").fill_nan(None))), wanted)
     with pytest.raises(ValueError, match="infinit"):
         model.transform(torn.assign(age=np.inf))
 

@@ -148,9 +148,7 @@ Arrays = dict[str, Any]
 Header = dict[str, Any]
 
 
-def rewrite(
-    path: Path, arrays: Callable[[Arrays], Arrays] = lambda a: a, header: Callable[[Header], Any] = lambda h: h
-) -> None:
+def rewrite(path: Path, arrays: Callable[[Arrays], Arrays] = lambda a: a, header: Callable[[Header], Any] = lambda h: h) -> None:
     """Write the file anew with its arrays or its header changed."""
     with safe_open(path, framework="numpy") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -178,10 +176,7 @@ def guarantee(change: Callable[[Any], Any]) -> Callable[[Header], Header]:
     [
         (without("mean"), "is damaged: its arrays are"),
         (changed("extra", np.zeros(1)), "is damaged: its arrays are"),
-        (
-            lambda arrays: {name: array.astype(np.float32) for name, array in arrays.items()},
-            "type float32, not float64",
-        ),
+        (lambda arrays: {name: array.astype(np.float32) for name, array in arrays.items()}, "type float32, not float64"),
         (changed("values", np.array([3, 1])), "values is of type int64, not float64"),
     ],
 )
@@ -294,9 +289,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @anywhere
 @given(field=st.sampled_from(sorted(GUARANTEE.to_dict())), value=JSON, inside=st.booleans())
-def test_any_json_in_the_header_gives_a_model_or_the_named_error(
-    tmp_path: Path, field: str, value: Any, inside: bool
-) -> None:
+def test_any_json_in_the_header_gives_a_model_or_the_named_error(tmp_path: Path, field: str, value: Any, inside: bool) -> None:
     target = tmp_path / "m"
     model().save(target)
     top = changed({"unit": "columns", "released": "settings"}.get(field, "guarantee"), value)

@@ -83,9 +83,7 @@ def test_bytes_that_name_nobody_are_refused(value: str) -> None:
         refused(identifiers, "^person has missing, blank or placeholder ids", form)
 
 
-@pytest.mark.parametrize(
-    "value", [("b", ""), ("b", "NA"), ("", "x"), ("b", None), ("b", math.nan), ("b", ("c", " ")), ()]
-)
+@pytest.mark.parametrize("value", [("b", ""), ("b", "NA"), ("", "x"), ("b", None), ("b", math.nan), ("b", ("c", " ")), ()])
 def test_an_identifier_of_several_parts_must_have_them_all(value: Any) -> None:
     ids = pd.Series([("a", "x"), ("a", "y"), value, value])
     refused(identifiers, "^person has missing, blank or placeholder ids", ids)
@@ -107,9 +105,7 @@ def test_text_with_spaces_around_it_is_refused(value: str) -> None:
     message = "has ids with spaces before or after them. Remove these first"
     refused(lambda: identifiers(with_one(value)), message)
     refused(lambda: identifiers(np.array(with_one(value))), message)
-    refused(
-        lambda: identifiers([str(one).encode() for one in with_one(value) if str(one).isascii()] + [b" a"]), message
-    )
+    refused(lambda: identifiers([str(one).encode() for one in with_one(value) if str(one).isascii()] + [b" a"]), message)
     refused(lambda: person_ids(pa.table({"who": with_one(value)}), "who"), f'person column "who" {message}')
 
 

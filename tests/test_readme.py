@@ -46,12 +46,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def places() -> Iterator[tuple[str, str]]:
     """Every file, and the function that is named beside it, in the two tables that say where to look."""
-    told = (
-        (ROOT / "docs" / "architecture.md")
-        .read_text(encoding="utf-8")
-        .partition("## Where to look")[2]
-        .partition("## ")[0]
-    )
+    told = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Where to look")[2].partition("## ")[0]
     yield from re.findall(r"`(\w+/[\w/]+\.py)`(?:: `([\w.]+)`)?", told)
     shown = README.partition("## Where to look")[2]
     yield from re.findall(r"\(src/eigenveil/([\w/]+\.py)\)(?:, `([\w.]+)`)?", shown)
@@ -94,9 +89,7 @@ def test_the_three_commands_print_what_is_shown(tmp_path: Path, monkeypatch: pyt
         printed = iter(map(shape, result.stdout.splitlines()))
         for line in shown.splitlines():
             # Membership moves the iterator on, so that the order counts too.
-            assert line == "..." or shape(line) in printed, (
-                f"not printed, or not in this order: {line}\n{result.stdout}"
-            )
+            assert line == "..." or shape(line) in printed, f"not printed, or not in this order: {line}\n{result.stdout}"
     model = Model.load("model.safetensors")
     assert model.components.shape == (2, 4)
     assert model.guarantee.private

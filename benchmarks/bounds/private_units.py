@@ -39,19 +39,11 @@ def captured(components: Array, rows: Array) -> float:
 def line(name: str, rows: Array, runs: int, epsilon: float) -> None:
     spread = rows.std(axis=0)
     bound = float(np.sqrt(rows.shape[1]))
-    known = {
-        "scale": np.where(spread > 0, spread, 1.0),
-        "origin": rows.mean(axis=0),
-        "mean_bound": bound,
-        "row_bound": bound,
-    }
+    known = {"scale": np.where(spread > 0, spread, 1.0), "origin": rows.mean(axis=0), "mean_bound": bound, "row_bound": bound}
     found = []
     for choices in ({"scale": "private"}, known):
         try:
-            fits = [
-                PrivatePCA(RANK, epsilon=epsilon, delta=1e-6, random_state=run, **choices).fit(rows)
-                for run in range(runs)
-            ]
+            fits = [PrivatePCA(RANK, epsilon=epsilon, delta=1e-6, random_state=run, **choices).fit(rows) for run in range(runs)]
         except ValueError as error:
             found.append(f"refused: {str(error)[:60]}...")
             continue
@@ -66,12 +58,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    for people, columns, ratio in (
-        (5000, 11, 333.0),
-        (5000, 11, 1e5),
-        (5000, 100, 30.0),
-        (50_000, 100, 30.0),
-    ):
+    for people, columns, ratio in ((5000, 11, 333.0), (5000, 11, 1e5), (5000, 100, 30.0), (50_000, 100, 30.0)):
         rows = synthetic(people, columns, ratio, seed=1)
         line(f"synthetic, mean / spread {ratio:g}", rows, options.runs, options.epsilon)
     for name in REAL:

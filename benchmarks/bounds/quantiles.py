@@ -78,9 +78,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
     cells = norm_cells(1e-9, 1e12, per_doubling=PER_DOUBLING)
-    print(
-        f"{QUANTILE} quantile, delta = {DELTA:g}, {runs} runs. rank: median (90%) error; bound over the truth: median [90%]"
-    )
+    print(f"{QUANTILE} quantile, delta = {DELTA:g}, {runs} runs. rank: median (90%) error; bound over the truth: median [90%]")
     for name in NAMES:
         if skipped(name):
             continue

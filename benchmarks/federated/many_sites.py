@@ -69,12 +69,7 @@ def main() -> None:
                 command = [sys.executable, __file__, "--case", method, topology, str(count)]
                 output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 took, rounds, held, peak, traffic = map(float, output.split())
-                cells = [
-                    f"{took:.2f}",
-                    f"{1e3 * took / count:.3f}",
-                    f"{1e3 * took / count / rounds:.3f}",
-                    f"{rounds:.0f}",
-                ]
+                cells = [f"{took:.2f}", f"{1e3 * took / count:.3f}", f"{1e3 * took / count / rounds:.3f}", f"{rounds:.0f}"]
                 cells += [f"{held:.0f}", f"{peak:.0f}", f"{peak - held:.0f}", f"{1024 * (peak - held) / count:.1f}"]
                 line([method, topology, str(count), *cells, f"{traffic / count:.0f}"])
 

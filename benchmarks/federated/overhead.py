@@ -88,10 +88,7 @@ def timed(sites: list[Array], center: Array | None, clock: Callable[[], float]) 
     blocks: list[Array] = []
     parties(sites, center, blocks)
     bare(moved, blocks)
-    pairs = [
-        (seconds(lambda: parties(sites, center), clock), seconds(lambda: bare(moved, blocks), clock))
-        for _ in range(TIMES)
-    ]
+    pairs = [(seconds(lambda: parties(sites, center), clock), seconds(lambda: bare(moved, blocks), clock)) for _ in range(TIMES)]
     return min(ours for ours, _ in pairs), min(theirs for _, theirs in pairs)
 
 
@@ -125,9 +122,7 @@ def main() -> None:
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     options.threads = 1 if options.cpu else options.threads
-    print(
-        f"k = {RANK}, width {WIDTH}, {ROUNDS} products, {options.threads} BLAS thread(s), {'CPU ' * options.cpu}seconds\n"
-    )
+    print(f"k = {RANK}, width {WIDTH}, {ROUNDS} products, {options.threads} BLAS thread(s), {'CPU ' * options.cpu}seconds\n")
     heading(["data", "sites x rows x columns", "parties", "bare", f"ratio (at most {LIMIT:g})", "fit"])
     misses = []
     with blas_threads(options.threads):

@@ -49,9 +49,7 @@ class _Enough(Exception):
     """The error is as small as was asked for."""
 
 
-def follow(
-    sites: Sequence[Array], truth: Array, *, gram: Array | None = None, enough: float = 0.0, **settings: Any
-) -> Followed:
+def follow(sites: Sequence[Array], truth: Array, *, gram: Array | None = None, enough: float = 0.0, **settings: Any) -> Followed:
     """Fit the `sites` and measure the estimate after each round against `truth`, (d, k); stop at an error of `enough`.
 
     With a `gram` matrix, (d, d), also how much of the best possible variance the estimate captures.

@@ -76,12 +76,7 @@ def left_over(graph: Graph, consensus: Consensus, steps: int) -> tuple[float, fl
 def contraction(peers: Sequence[int], messages: int, steps: Sequence[int]) -> bool:
     """The first table."""
     heading(
-        [
-            "graph",
-            "m",
-            "lambda",
-            *(f"{consensus}, c = {c}: predicted, measured" for consensus in CONSENSUS[:2] for c in steps),
-        ]
+        ["graph", "m", "lambda", *(f"{consensus}, c = {c}: predicted, measured" for consensus in CONSENSUS[:2] for c in steps)]
     )
     good = True
     for kind, graph in graphs(peers):
@@ -157,9 +152,7 @@ def agreement(peers: Sequence[int], messages: int) -> bool:
         most = messages / (2 * len(graph.edges) * ROUNDS)
         consensus: Any = next((one for one in CONSENSUS[:2] if steps.get(one, np.inf) <= most), "tree")
         rows = {name: rng.standard_normal((20, 8)) * np.linspace(3, 1, 8) for name in graph.names}
-        pca = GossipPCA(2, graph=graph, epsilon=None, consensus=consensus, center=None, rounds=3, random_state=0).fit(
-            rows
-        )
+        pca = GossipPCA(2, graph=graph, epsilon=None, consensus=consensus, center=None, rounds=3, random_state=0).fit(rows)
         good &= pca.disagreement_ < 1e-8
         shown = [*_shown(steps), consensus, f"{pca.disagreement_:.1e}", f"{time.perf_counter() - began:.1f}"]
         line([kind, str(len(graph.names)), *shown])
@@ -169,12 +162,7 @@ def agreement(peers: Sequence[int], messages: int) -> bool:
 def traffic(peers: Sequence[int], *, steps: int = 8) -> bool:
     """The fourth table."""
     heading(
-        [
-            "graph",
-            "m",
-            f"bytes of a peer in {steps} steps, the most",
-            *(f"{consensus} steps needed" for consensus in CONSENSUS),
-        ]
+        ["graph", "m", f"bytes of a peer in {steps} steps, the most", *(f"{consensus} steps needed" for consensus in CONSENSUS)]
     )
     good, rng = True, np.random.default_rng(0)
     for kind in ("ring", "random-regular:4"):

@@ -33,18 +33,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.datasets import heading, line
-from benchmarks.gossip.runs import (
-    EPSILONS,
-    LIMITS,
-    RING,
-    Table,
-    Tuned,
-    candidates,
-    delta_of,
-    leaks,
-    run_published,
-    sine,
-)
+from benchmarks.gossip.runs import EPSILONS, LIMITS, RING, Table, Tuned, candidates, delta_of, leaks, run_published, sine
 from eigenveil import GossipPCA, PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
@@ -84,9 +73,7 @@ def local(table: Table) -> Run:
     """Noise on every row, calibrated exactly."""
 
     def run(seed: int, epsilon: float) -> Errors:
-        found = local_rows_pca(
-            table.parts, rank=1, row_bound=1.0, budget=Budget(epsilon, table.delta), noise=Noise.seeded(seed)
-        )
+        found = local_rows_pca(table.parts, rank=1, row_bound=1.0, budget=Budget(epsilon, table.delta), noise=Noise.seeded(seed))
         return table.errors(found.subspace.basis[:, 0])
 
     return run
@@ -154,11 +141,7 @@ def show_published(table: Table, epsilons: Sequence[float], seeds: int, *, share
         whole = delta_of(leaks(table, best, share=None, as_printed=False, rows=1), epsilon)
         tuned = f"T = {best.rounds}, scale {best.scale:g}, {delta:.1g}"
         cells.append((epsilon, _shown(np.array(errors)), tuned, f"{whole:.2g}"))
-    says = (
-        f"published, kept from {share:g}: no guarantee",
-        "- its T, noise, instance delta",
-        "- delta, nothing dropped",
-    )
+    says = (f"published, kept from {share:g}: no guarantee", "- its T, noise, instance delta", "- delta, nothing dropped")
     for place, words in enumerate(says, 1):
         known = {cell[0]: cell[place] for cell in cells}
         line([words, str(seeds), *(str(known.get(epsilon, "none within the limit")) for epsilon in epsilons)])

@@ -58,9 +58,7 @@ def infinite(table: Table, tuned: Tuned, *, share: float) -> str:
     alone = with_a_column_of_one(table)
     (leak,) = leaks(alone, tuned, share=None, as_printed=False, rows=1)
     hidden = delta_of(leaks(alone, tuned, share=share, rows=1), EPSILON)
-    certain = (
-        "infinite divergence, delta = 1 at every epsilon" if leak.infinite else f"delta = {leak.delta(EPSILON):.2g}"
-    )
+    certain = "infinite divergence, delta = 1 at every epsilon" if leak.infinite else f"delta = {leak.delta(EPSILON):.2g}"
     return f"with one person alone in a column: {certain}; as printed and dropping as tuned: {hidden:.1g}"
 
 
@@ -91,9 +89,7 @@ def measure(name: str, rounds: Sequence[int], seeds: int) -> None:
     if best is None:
         print(f"skipped {name}: no parameters in the grid are within the paper's limit on delta")
         return
-    print(
-        f"\n{name}, {table.rows.shape}: tuned to T = {best.rounds} and scale {best.scale:g}, so that delta with what is kept"
-    )
+    print(f"\n{name}, {table.rows.shape}: tuned to T = {best.rounds} and scale {best.scale:g}, so that delta with what is kept")
     print(f"from {share:g} is within the paper's limit, {LIMITS[name][2]:g}\n")
     methods = ("segments", "power")
     views = [*(f"delta, kept from {share:g}" for share in SHARES), "delta, all", "delta, seen"]

@@ -125,25 +125,15 @@ def candidates(table: Table) -> list[Tuned]:
     return [Tuned.by_corollary(table, rounds=count, scale=scale) for count in rounds for scale in _SCALES]
 
 
-def run_published(
-    parts: Sequence[Array], tuned: Tuned, *, seed: int, weights: Array = RING, steps: int | None = None
-) -> Array:
+def run_published(parts: Sequence[Array], tuned: Tuned, *, seed: int, weights: Array = RING, steps: int | None = None) -> Array:
     """The left singular vector, (n,), that peers find by Alg. 1, each its own segment, talking to neighbours only."""
     agents = DDPPM(
-        1,
-        alpha=tuned.alpha,
-        sigma_q=tuned.sigma_q,
-        sigma_p=tuned.sigma_p,
-        c=steps,
-        weights=weights,
-        random_state=seed,
+        1, alpha=tuned.alpha, sigma_q=tuned.sigma_q, sigma_p=tuned.sigma_p, c=steps, weights=weights, random_state=seed
     )
     return agents.fit(list(parts)).scores_[:, 0]
 
 
-def leaks(
-    table: Table, tuned: Tuned, *, share: float | None, as_printed: bool = True, rows: int = 3
-) -> list[InstanceLeakage]:
+def leaks(table: Table, tuned: Tuned, *, share: float | None, as_printed: bool = True, rows: int = 3) -> list[InstanceLeakage]:
     """Instance estimates for what peer 0 learns of the row of most leverage at each of `rows` other peers, set to zero.
 
     `share` is for (43), None for no dropping. A few neighbours are not the worst one: estimates are from below.

@@ -68,10 +68,7 @@ def fitted(sites: Sequence[Array], gram: Array, truth: Array, **settings: Any) -
     # The floor is in units of variance; the number of people that it was divided by is itself noisy.
     people = float(pca.singular_values_[0] ** 2 / pca.explained_variance_[0])
     return Outcome(
-        pca.plan_.method,
-        captured_variance(gram, basis),
-        float(sines(basis, truth)[0]),
-        float(pca.noise_floor_) * people,
+        pca.plan_.method, captured_variance(gram, basis), float(sines(basis, truth)[0]), float(pca.noise_floor_) * people
     )
 
 

@@ -130,11 +130,7 @@ class Shape:
         return DenseRows(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-SHAPES = {
-    "product": Shape(1000, 10, 4, 1000),
-    "covariance": Shape(1413, 0, 1, 1000),
-    "wide": Shape(100_000, 10, 2, 100),
-}
+SHAPES = {"product": Shape(1000, 10, 4, 1000), "covariance": Shape(1413, 0, 1, 1000), "wide": Shape(100_000, 10, 2, 100)}
 
 
 @final
@@ -252,9 +248,7 @@ def plain(shape: Shape, task: SumTask[Any, Any], rows: Rows, sites: int, *, nois
     members = []
     for number, name in enumerate(layout.above()):
         ledger = Ledger(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
-        mechanism = (
-            Gaussian(multiplier=(1 + 1e-10) / BUDGET.mu, ledger=ledger, noise=Noise.seeded(number)) if noisy else exact
-        )
+        mechanism = Gaussian(multiplier=(1 + 1e-10) / BUDGET.mu, ledger=ledger, noise=Noise.seeded(number)) if noisy else exact
         members.append(Member(name, hub="hub", task=task, rows=rows, mechanism=mechanism))
     return passthrough(Hub(task, layout.below["hub"], exact, terms=Terms()), members)
 
@@ -420,10 +414,7 @@ def measure(shape: Shape, sites: int, times: int, *, asked: int | None, end: Typ
         end=typical(hiddens, "end") if full or end is None else end,
         setup=typical(hiddens, "setup"),
         table=statistics.median(tables),
-        ratios=(
-            statistics.median(map(ratio, raws, hiddens)),
-            statistics.median(map(ratio, noisies, hiddens)),
-        ),
+        ratios=(statistics.median(map(ratio, raws, hiddens)), statistics.median(map(ratio, noisies, hiddens))),
         asked=asked,
     )
 
@@ -440,9 +431,7 @@ def kilo(count: float) -> str:
 
 def show_rounds(found: Sequence[Measured]) -> None:
     """The main table."""
-    print(
-        "\nOne round. Milliseconds of CPU and kilobytes, per site; hub in all. `x raw`, `x noisy`: masked over plain.\n"
-    )
+    print("\nOne round. Milliseconds of CPU and kilobytes, per site; hub in all. `x raw`, `x noisy`: masked over plain.\n")
     names = ["raw ms", "noisy ms", "masked ms", "x raw", "x noisy"]
     traffic = ["plain kB up", "down", "masked kB up", "down"]
     heading(["part", "sites", "rows", "masks", *names, *traffic, "hub: raw ms", "masked ms"])
@@ -463,9 +452,7 @@ def show_rounds(found: Sequence[Measured]) -> None:
 
 def show_target(found: Sequence[Measured]) -> None:
     """The target at several numbers of rows, and what reaches it."""
-    print(
-        f"\nThe target, at most {LIMIT:g}x plain CPU at {TARGET_SITES} sites, by rows at each site; milliseconds in a round:\n"
-    )
+    print(f"\nThe target, at most {LIMIT:g}x plain CPU at {TARGET_SITES} sites, by rows at each site; milliseconds in a round:\n")
     heading(["part", "rows", "raw ms", "noisy ms", "masked ms", "x raw", "x noisy"])
     reached = 0
     for one in found:

@@ -96,13 +96,7 @@ def fitted(study: Study, **settings: Any) -> Sent:
     if products:
         settings |= {"rounds": study.rounds, "oversample": 0}
     pca = FederatedPCA(
-        study.p if products else 2,
-        epsilon=1.0,
-        delta=1e-6,
-        row_bound=4.0,
-        center=None,
-        random_state=0,
-        **settings,
+        study.p if products else 2, epsilon=1.0, delta=1e-6, row_bound=4.0, center=None, random_state=0, **settings
     ).fit(study.sites())
     rounds = [done for done in pca.transcript_ if done.stage != "totals"]
     ups = [done.bytes_up / study.s for done in rounds]
@@ -166,9 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small studies only")
     options = parser.parse_args()
-    print(
-        "PPM Table 1 in its own notation: n columns, p wide, L iterations, s sites; masked with 80% survivors, one colluder\n"
-    )
+    print("PPM Table 1 in its own notation: n columns, p wide, L iterations, s sites; masked with 80% survivors, one colluder\n")
     with blas_threads(1):
         run(QUICK if options.quick else STUDIES)
 

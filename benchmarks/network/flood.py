@@ -138,17 +138,13 @@ def attack(folder: Path, port: int, kind: str, count: int, opened: Any) -> None:
 # An honest site, in this process.
 
 
-async def joins(
-    folder: Path, study: StudyFile, name: str, then: Callable[[Transport], Awaitable[None]] | None
-) -> float:
+async def joins(folder: Path, study: StudyFile, name: str, then: Callable[[Transport], Awaitable[None]] | None) -> float:
     """Seconds until a site has joined the hub, from the moment it calls. It leaves after `then`."""
     assert study.hub is not None and study.hub.address is not None
     keys = Keys.load(folder / f"{name}.key")
     async with Transport(name, credentials=credentials_of(study, keys), greeting=study.greeting) as transport:
         began, certificate = time.monotonic(), study.hub.certificate
-        transport.dial(
-            "hub", study.hub.address, certificate=certificate.pem.encode(), server_name=certificate.server_name
-        )
+        transport.dial("hub", study.hub.address, certificate=certificate.pem.encode(), server_name=certificate.server_name)
         async with asyncio.timeout(120):
             while not isinstance(await transport.events.get(), Joined):
                 pass
@@ -214,15 +210,7 @@ def messages(folder: Path, study: StudyFile, count: int) -> None:
             await asyncio.sleep(1)
 
         asyncio.run(joins(folder, study, BAD, flood))
-        line(
-            [
-                "messages to a waiting hub",
-                f"{sent / MEBI:.0f} MiB",
-                f"{before:.0f} MiB",
-                f"{memory_of(hub):.0f} MiB",
-                "",
-            ]
-        )
+        line(["messages to a waiting hub", f"{sent / MEBI:.0f} MiB", f"{before:.0f} MiB", f"{memory_of(hub):.0f} MiB", ""])
 
 
 def tables(folder: Path, study: StudyFile, count: int) -> None:
@@ -278,9 +266,7 @@ def main() -> None:
     parser.add_argument("--skip-study", action="store_true", help="leave out the hostile study")
     options = parser.parse_args()
     count, seconds = (500, 3.0) if options.quick else (options.connections, options.seconds)
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, attacker and site on the same address\n"
-    )
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, attacker and site on the same address\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         study = written_study(folder, SHAPE)

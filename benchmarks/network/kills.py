@@ -65,9 +65,7 @@ def looked_on(killing: Killing, folder: Path, calls: str, where: str, threads: l
         # Opens when the child has come to the gate, and the child goes on when it is closed.
         with gate.open("wb"):
             pid = str(child.pid.result(10))
-            looker = subprocess.Popen(
-                ["strace", *threads, "-p", pid, "-o", os.devnull, *inject], stderr=subprocess.PIPE
-            )
+            looker = subprocess.Popen(["strace", *threads, "-p", pid, "-o", os.devnull, *inject], stderr=subprocess.PIPE)
             assert looker.stderr is not None
             if b"attached" not in looker.stderr.readline():
                 child.ended.set_exception(RuntimeError("strace cannot look on"))

@@ -141,9 +141,7 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            pca, method, sites = _fitted(
-                rows, setting, rank, 3 + seed % (_MOST_SITES - 2), seed, epsilon=epsilon, **terms
-            )
+            pca, method, sites = _fitted(rows, setting, rank, 3 + seed % (_MOST_SITES - 2), seed, epsilon=epsilon, **terms)
         except ValueError:
             # So few people that noise on their number had the fit refused.
             return
@@ -160,10 +158,7 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
         captured["clipped rows"] = share_of(clipped, basis)
     values = np.linalg.eigvalsh(moved.T @ moved)
     explained = round(float(values[-rank:].sum() / values.sum()), 2)
-    known: dict[str, Any] = {
-        "row_bound": 1.0 if way == "given" else None,
-        "scale": "private" if way == "units" else None,
-    }
+    known: dict[str, Any] = {"row_bound": 1.0 if way == "given" else None, "scale": "private" if way == "units" else None}
     guesses = {
         "plan": Spectrum.guessed(dim),
         "explained": Spectrum.guessed(dim, rank=rank, explained=min(1.0, max(explained, rank / dim))),
@@ -222,19 +217,7 @@ def summary(found: Sequence[Scored]) -> None:
             told = [one.exceeded for one in some if one.exceeded is not None]
             more = f"{sum(told)} of {len(told)}" if told else "-"
             warned = str(sum(one.warned for one in some))
-            line(
-                [
-                    kind,
-                    way,
-                    str(len(some)),
-                    f"{inside:.1%}",
-                    f"{high:.1%}",
-                    f"{width:.3f}",
-                    f"{inner:.3f}",
-                    warned,
-                    more,
-                ]
-            )
+            line([kind, way, str(len(some)), f"{inside:.1%}", f"{high:.1%}", f"{width:.3f}", f"{inner:.3f}", warned, more])
     print()
 
 
@@ -259,8 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if not one.inside or one.warned:
                     mark = " WARNED" * one.warned
                     print(
-                        f"{one.kind}, {one.said.of}: {one.cell}: {one.captured:.3f}, said {one.said.captured}{mark}",
-                        flush=True,
+                        f"{one.kind}, {one.said.of}: {one.cell}: {one.captured:.3f}, said {one.said.captured}{mark}", flush=True
                     )
 
 

@@ -266,24 +266,14 @@ def worst(results: dict[str, list[Scored]], count: int) -> None:
 
 def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
     """How often the choice is right; and what is chosen at sites by the first spectrum, with its truth and prediction."""
-    heading(
-        [
-            "choice within 0.02 of the best",
-            "by advice",
-            *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS),
-        ]
-    )
+    heading(["choice within 0.02 of the best", "by advice", *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS)])
     for name, found in asked.items():
         regrets = [answer.regrets() for answer in found]
         columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS)]
         right = [[one[column] <= REGRET for one in regrets if column in one] for column in columns]
         line([name, *(f"{sum(some)} of {len(some)}" for some in right)])
     print()
-    picked = {
-        answer.group: answer
-        for answer in next(iter(asked.values()))
-        if not answer.group.look and not answer.group.alone
-    }
+    picked = {answer.group: answer for answer in next(iter(asked.values())) if not answer.group.look and not answer.group.alone}
     epsilons = sorted({group.epsilon for group in picked})
     heading(["table", "people x columns, k", *(f"epsilon = {epsilon:g}" for epsilon in epsilons)])
     for name, known in truths.facts.items():
@@ -339,9 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
         centred = [one for one in all_cells(found) if one.cell.look]
         results |= {f"{name}, private mean": centred} if centred else {}
     fits = sum(len(cell["captured"]) for cell in truths.cells.values())
-    print(
-        f"{len(truths.facts)} tables, {len(truths.cells)} cells, {fits} fits; scored where the truth is in {LOW}-{HIGH}\n"
-    )
+    print(f"{len(truths.facts)} tables, {len(truths.cells)} cells, {fits} fits; scored where the truth is in {LOW}-{HIGH}\n")
     reached = summary(results)
     by({name: found for name, found in results.items() if name in GOALS or not options.markdown}, "method", _candidate)
     if not options.markdown:

@@ -60,9 +60,7 @@ def _taxi(rng: Generator, rows: int) -> Array:
 def _traffic(rng: Generator, rows: int) -> Array:
     """Connections: durations and bytes with enormous tails beside flags and small counts."""
     heavy = [np.exp(rng.normal(0, 2, rows)), 200 * rng.pareto(0.9, rows), 500 * rng.pareto(1.1, rows)]
-    return np.column_stack(
-        [*heavy, rng.poisson(3, rows), rng.random((rows, 12)) < 0.1, rng.integers(0, 255, (rows, 6))]
-    )
+    return np.column_stack([*heavy, rng.poisson(3, rows), rng.random((rows, 12)) < 0.1, rng.integers(0, 255, (rows, 6))])
 
 
 def _laboratory(rng: Generator, rows: int) -> Array:
@@ -103,9 +101,7 @@ def _few(rng: Generator, rows: int) -> Array:
 
 
 def _accounts(rng: Generator, rows: int) -> Array:
-    return np.column_stack(
-        [np.exp(rng.normal(6, 1.6, (rows, 4))), rng.integers(18, 90, rows), rng.integers(0, 2, (rows, 5))]
-    )
+    return np.column_stack([np.exp(rng.normal(6, 1.6, (rows, 4))), rng.integers(18, 90, rows), rng.integers(0, 2, (rows, 5))])
 
 
 # Parts of real tables: the file of each, and what is made of it.

@@ -49,10 +49,7 @@ def cells(name: str, runs: int) -> list[tuple[float, ...]]:
         means = tuple(
             float(
                 np.mean(
-                    [
-                        captured(gram, best, rank, width, geometric_shares(rounds, growth=growth), mu, seed)
-                        for seed in range(runs)
-                    ]
+                    [captured(gram, best, rank, width, geometric_shares(rounds, growth=growth), mu, seed) for seed in range(runs)]
                 )
             )
             for growth in GROWTHS
@@ -73,10 +70,7 @@ def main() -> None:
     found = np.array([cell for name in options.data if not skipped(name) for cell in cells(name, options.runs)])
     if len(found) == 0:
         return
-    print(
-        f"{len(found)} cells; mean "
-        + "  ".join(f"x{g:g}: {m:.4f}" for g, m in zip(GROWTHS, found.mean(axis=0), strict=True))
-    )
+    print(f"{len(found)} cells; mean " + "  ".join(f"x{g:g}: {m:.4f}" for g, m in zip(GROWTHS, found.mean(axis=0), strict=True)))
     for index, growth in enumerate(GROWTHS[1:], start=1):
         gain = found[:, index] - found[:, 0]
         print(

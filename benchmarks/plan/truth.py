@@ -39,20 +39,7 @@ from eigenveil.plan.facts import METHODS as COMPARED
 from eigenveil.plan.facts import parts_of
 from eigenveil.trackers import published_as
 
-__all__ = [
-    "CACHE",
-    "DATA",
-    "DELTA",
-    "EPSILONS",
-    "METHODS",
-    "RELEASED",
-    "SITES",
-    "Cell",
-    "Table",
-    "Truths",
-    "cells_of",
-    "measure",
-]
+__all__ = ["CACHE", "DATA", "DELTA", "EPSILONS", "METHODS", "RELEASED", "SITES", "Cell", "Table", "Truths", "cells_of", "measure"]
 
 DELTA: Final = 1e-5
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -252,11 +239,7 @@ class Truths:
 
     def fewest(self, cell: Cell) -> int:
         """Fewer fits than this say little of how far they differ."""
-        return (
-            _FEWEST_QUICK
-            if self.quick
-            else next(count for most, count in _FEWEST if self.facts[cell.name]["dim"] <= most)
-        )
+        return _FEWEST_QUICK if self.quick else next(count for most, count in _FEWEST if self.facts[cell.name]["dim"] <= most)
 
     def settled(self, cell: Cell) -> bool:
         """Whether less epsilon was enough already, so that more would show nothing."""
@@ -275,11 +258,7 @@ class Truths:
 
 
 def _less(one: Cell, other: Cell) -> bool:
-    return (one.name, one.candidate, one.look) == (
-        other.name,
-        other.candidate,
-        other.look,
-    ) and one.epsilon < other.epsilon
+    return (one.name, one.candidate, one.look) == (other.name, other.candidate, other.look) and one.epsilon < other.epsilon
 
 
 def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:

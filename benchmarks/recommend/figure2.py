@@ -88,9 +88,7 @@ def measure(rows: int, counts: Sequence[int], draws: int, shown: int) -> bool:
                 cells += [f"{guess:.3f}", f"{guess / ratio - 1:+.1%}"]
             line([str(count), *cells])
     printed, exact = np.array(shares).T
-    print(
-        f"\n(13) is {printed.min():.3f} to {printed.max():.3f} of r, exact laws {exact.min():.3f} to {exact.max():.3f}"
-    )
+    print(f"\n(13) is {printed.min():.3f} to {printed.max():.3f} of r, exact laws {exact.min():.3f} to {exact.max():.3f}")
     return bool(printed.max() <= 1)
 
 
@@ -111,9 +109,7 @@ def main() -> None:
         said = {rows: measure(rows, counts, options.draws, options.every) for rows in options.sizes}
     print()
     for rows, good in said.items():
-        print(
-            f"target {'reached' if good else 'NOT REACHED'}: n = {rows}, Approximation 6.2 is nowhere above the ratio"
-        )
+        print(f"target {'reached' if good else 'NOT REACHED'}: n = {rows}, Approximation 6.2 is nowhere above the ratio")
 
 
 if __name__ == "__main__":

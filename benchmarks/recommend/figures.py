@@ -135,9 +135,7 @@ def _any() -> Budget:
 Found = dict[tuple[str, float], list[Errors]]
 
 
-def measure(
-    data: Table, lines: dict[str, Method], rank: int, epsilons: Sequence[float], runs: int, workers: int = 1
-) -> Found:
+def measure(data: Table, lines: dict[str, Method], rank: int, epsilons: Sequence[float], runs: int, workers: int = 1) -> Found:
     """All errors, each line printed as soon as it is there; runs go side by side in threads, which changes no number."""
     reference = data.leading(rank)[1]
     filters = [Filtered.of(data, reference, degrees=degrees) for degrees in (True, False)]
@@ -204,9 +202,7 @@ def run(name: str, options: argparse.Namespace) -> tuple[list[list[str]], list[s
     runs = min(options.runs, figure.most_runs)
     for rank in figure.ranks:
         title = f"figure {name}" if name.isdigit() else "as figure 1"
-        print(
-            f"\n{title}: {data.name} for {STAND_INS[data.name]}, {data.users} x {data.items}; p = {rank}, {runs} runs"
-        )
+        print(f"\n{title}: {data.name} for {STAND_INS[data.name]}, {data.users} x {data.items}; p = {rank}, {runs} runs")
         lines = methods(data, rank)
         found = measure(data, lines, rank, epsilons, runs, options.workers)
         if options.also_without:

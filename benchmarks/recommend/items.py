@@ -70,9 +70,7 @@ def measure(name: str, ranks: Sequence[int], epsilons: Sequence[float], *, histo
         for epsilon in epsilons:
 
             def fitted(items: int | None, seed: int, rank: int = rank, epsilon: float = epsilon) -> Any:
-                model = PrivateRecommender(
-                    rank, epsilon=epsilon, items=items, on_noise="warn", history=told, random_state=seed
-                )
+                model = PrivateRecommender(rank, epsilon=epsilon, items=items, on_noise="warn", history=told, random_state=seed)
                 return model.fit(data.train)
 
             def recall(items: int | None) -> float:

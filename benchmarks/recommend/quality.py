@@ -114,9 +114,7 @@ def methods(name: str, units: Sequence[str] = UNITS) -> list[Method]:
 
 def _all_methods(name: str) -> list[Method]:
     if name == "gowalla":
-        few = [
-            Method("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")
-        ]
+        few = [Method("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")]
         return [*few, *(Method("item", degrees=degrees, method="power") for degrees in ("none", "private"))]
     users = [Method("user", degrees=degrees) for degrees in ("none", "private", "both")]
     leasts = (1, LEAST_DEGREE[name])

@@ -242,20 +242,12 @@ def analyze_gauss(data: Table, budget: Budget, *, rank: int, seed: int) -> Array
 
 def ours(data: Table, *, rank: int, epsilon: float, seed: int, **settings: Any) -> Array:
     """The basis, (d, p), of `PrivateRecommender` with a trusted curator; `settings` are unit, min_degree and method."""
-    terms: dict[str, Any] = {
-        "item_degrees": None,
-        "trust": "hub",
-        "random_state": seed,
-        "on_noise": "warn",
-        **settings,
-    }
+    terms: dict[str, Any] = {"item_degrees": None, "trust": "hub", "random_state": seed, "on_noise": "warn", **settings}
     fitted = PrivateRecommender(rank, epsilon=epsilon, delta=DELTA, **terms).fit(data.rows)
     return np.ascontiguousarray(np.asarray(fitted.components_, dtype=np.float64).T)
 
 
-def mean_and_interval(
-    values: Sequence[float], *, level: float = 0.99, resamples: int = 1000
-) -> tuple[float, float, float]:
+def mean_and_interval(values: Sequence[float], *, level: float = 0.99, resamples: int = 1000) -> tuple[float, float, float]:
     """The mean, and the interval that holds the means of a share `level` of resamples of the values, as many as there are."""
     found = np.array(values)
     drawn = found[np.random.default_rng(0).integers(len(found), size=(resamples, len(found)))].mean(axis=1)

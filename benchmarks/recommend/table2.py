@@ -96,16 +96,12 @@ def describe(data: Table, leading: int) -> None:
 def largest_row_norms(data: Table, runs: int) -> dict[str, float]:
     """rho over runs and iterations of PPM as published, at each epsilon and without noise."""
     scales: dict[str, Scale] = {
-        f"epsilon = {epsilon:g}": published_scales(Budget(epsilon, DELTA), users=data.users)["PPM"]
-        for epsilon in EPSILONS
+        f"epsilon = {epsilon:g}": published_scales(Budget(epsilon, DELTA), users=data.users)["PPM"] for epsilon in EPSILONS
     }
     scales["no noise"] = lambda _: 0.0
     found = {}
     for words, scale in scales.items():
-        done = [
-            noisy_power(data, start(data.items, RANK, seed=seed), scale=scale, seed=seed).row_norms
-            for seed in range(runs)
-        ]
+        done = [noisy_power(data, start(data.items, RANK, seed=seed), scale=scale, seed=seed).row_norms for seed in range(runs)]
         found[words] = float(np.max(done))
     return found
 

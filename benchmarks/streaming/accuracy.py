@@ -109,9 +109,7 @@ def table(title: str, rows: Array) -> tuple[float, dict[str, Trace]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="100 columns, 1000 rows, two alphas; a part of motes_light"
-    )
+    parser.add_argument("--quick", action="store_true", help="100 columns, 1000 rows, two alphas; a part of motes_light")
     quick = parser.parse_args().quick
     alphas, count, dim = ((0.5, 2.0), 1000, 100) if quick else (ALPHAS, 4000, 400)
     found = {}

@@ -135,9 +135,7 @@ def main() -> None:
             if options.verbose and any(told for _, told, _ in calm):
                 print("alarm", way, seed)
             parts, covariance, terms = drawn(seed, way, moves=True)
-            for at, ((components, told, _), (still, _, above)) in enumerate(
-                zip(followed(parts, way, terms), calm, strict=False)
-            ):
+            for at, ((components, told, _), (still, _, above)) in enumerate(zip(followed(parts, way, terms), calm, strict=False)):
                 clear = captured(still, covariance)
                 if clear < 0.8 or above == 0:
                     continue
@@ -147,10 +145,7 @@ def main() -> None:
                 found[f"{kind}, told"] += told
                 if options.verbose and kind == "wrong" and not told:
                     print(f"missed {way} {seed}, release {at}: {share:.2f}")
-        cells = (
-            f"{found['alarms']} of {options.streams}",
-            *(f"{found[f'{k}, told']} of {found[k]}" for k in ("wrong", "right")),
-        )
+        cells = (f"{found['alarms']} of {options.streams}", *(f"{found[f'{k}, told']} of {found[k]}" for k in ("wrong", "right")))
         print(f"{way:15}{cells[0]:>14}{cells[1]:>20}{cells[2]:>20}", flush=True)
 
 

@@ -65,10 +65,7 @@ def run(sites: int, rows: int, schedule: str, *, seed: int) -> float:
     names = [f"site {i}" for i in range(sites)]
     for length in lengths:
         shape = (rows * length, DIM)
-        made = {
-            name: rng.standard_normal((shape[0], RANK)) @ scaled.T + NOISE * rng.standard_normal(shape)
-            for name in names
-        }
+        made = {name: rng.standard_normal((shape[0], RANK)) @ scaled.T + NOISE * rng.standard_normal(shape) for name in names}
         stream.partial_fit(made, away=[name for name in names if rng.random() < AWAY])
     found = stream.components_.T
     return float(np.trace(found.T @ truth @ found) / np.linalg.eigvalsh(truth)[-RANK:].sum())

@@ -62,10 +62,7 @@ def table(rows: Array, rank: int, rounds: int) -> None:
     print(f"\n{rows.shape[0]} x {rows.shape[1]}, rank {rank}, median of {rounds} rounds")
     print(f"{'':26}{'ms':>8}{'ratio':>7}{'extra MiB':>11}{'sine':>8}{'distance':>10}{'to Alg. 4':>11}{'values':>21}")
     for index, (name, found) in enumerate(merged.items()):
-        values = [
-            float(np.linalg.norm(found.values - other.values) / np.linalg.norm(other.values))
-            for other in (offline, first)
-        ]
+        values = [float(np.linalg.norm(found.values - other.values) / np.linalg.norm(other.values)) for other in (offline, first)]
         print(
             f"{name:26}{typical[index] * 1e3:8.1f}{ratios[index]:7.2f}"
             f"{extra(MERGES[name], left, right, rank) / 2**20:11.2f}"

@@ -52,9 +52,7 @@ SYNTHS: Final = {"singular values i^-alpha": fixed_spectrum, "covariance i^-alph
 
 def fpca(rank: int, *, forget: float = 1.0, adaptive: bool = False, oversample: int = OVERSAMPLE) -> BlockTracker:
     """FPCA-Edge without a mask, about zero as error (66) is, at a fixed rank or from there within the energy bounds."""
-    return BlockTracker(
-        rank=rank, oversample=oversample, forget=forget, adapt=_BOUNDS if adaptive else None, center=False
-    )
+    return BlockTracker(rank=rank, oversample=oversample, forget=forget, adapt=_BOUNDS if adaptive else None, center=False)
 
 
 def spirit(dim: int, *, forget: float = 1.0) -> Spirit:

@@ -105,9 +105,7 @@ def compare(count: int, dim: int, rank: int, decay: float, repeats: int) -> None
         ratio = statistics.median(theirs / mine for theirs, mine in zip(seconds[name], ours, strict=True))
         rate = count / statistics.median(seconds[name])
         held = peak(method, rows[: 20 * BLOCK], rank)
-        print(
-            f"  {name:15} {rate:>11,.0f} rows/s   {ratio:>6.2f} x our time   sine {sine[name]:.5f}   {held:>11,} doubles"
-        )
+        print(f"  {name:15} {rate:>11,.0f} rows/s   {ratio:>6.2f} x our time   sine {sine[name]:.5f}   {held:>11,} doubles")
     allowed = 8 * dim * (rank + OVERSAMPLE[rank]) + 2 * dim * BLOCK
     print(f"  {'allowed':15} {'':58} {allowed:>11,} doubles")
 
@@ -157,11 +155,7 @@ def follow(name: str, count: int, dim: int) -> str:
 
 def long_stream(count: int, dim: int) -> None:
     """Every method of following a stream, one after the other."""
-    print(
-        f"\na stream of {count:,} rows, {dim} columns, k = 5 (an idle process with these libraries: ",
-        end="",
-        flush=True,
-    )
+    print(f"\na stream of {count:,} rows, {dim} columns, k = 5 (an idle process with these libraries: ", end="", flush=True)
     spawn = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         print(f"{pool.submit(idle).result() / 1024:.0f} MiB)")

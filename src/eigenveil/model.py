@@ -87,8 +87,7 @@ class Model:
             require(bool(np.isfinite(array).all()), f"{name} must be finite")
         _require_clipping(self.clipping, dim)
         require(
-            self.columns is None or len(self.columns) == dim,
-            f"there must be {dim} column names, got {len(self.columns or ())}",
+            self.columns is None or len(self.columns) == dim, f"there must be {dim} column names, got {len(self.columns or ())}"
         )
         # Its constructor checks orthonormality and order, also of files from others.
         object.__setattr__(self, "subspace", Subspace(self.components.T, self.values))
@@ -179,9 +178,7 @@ class Model:
         try:
             return public_levels(self.settings.get("one_hot", {}))
         except InvalidValue:
-            raise ValueError(
-                "the model's settings have levels of columns that cannot be read. Ask for another model"
-            ) from None
+            raise ValueError("the model's settings have levels of columns that cannot be read. Ask for another model") from None
 
     @property
     def marks(self) -> MissingMarks:
@@ -309,9 +306,7 @@ class Model:
         for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
             largest = _LARGEST_VALUE if name == "values" else _LARGEST
-            require(
-                not bool((np.isfinite(array) & (np.abs(array) > largest)).any()), f"{name} must be at most {largest}"
-            )
+            require(not bool((np.isfinite(array) & (np.abs(array) > largest)).any()), f"{name} must be at most {largest}")
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")
@@ -373,7 +368,5 @@ def noise_floor_in(settings: Mapping[str, Any]) -> float:
 def warnings_in(header: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings in the header of a file."""
     texts = header["warnings"]
-    require(
-        isinstance(texts, list) and all(isinstance(text, str) for text in texts), "its warnings are not a list of texts"
-    )
+    require(isinstance(texts, list) and all(isinstance(text, str) for text in texts), "its warnings are not a list of texts")
     return tuple(texts)

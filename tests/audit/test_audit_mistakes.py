@@ -78,9 +78,7 @@ def a_third_of_the_entries(patch: Patch) -> None:
 def entries_are_divided_for_free(patch: Patch) -> None:
     whole = spectrum._factors
 
-    def for_free(
-        domain: Domain, near: Neighbours, *, counted: bool, noise_inflation: float
-    ) -> tuple[float, float, float]:
+    def for_free(domain: Domain, near: Neighbours, *, counted: bool, noise_inflation: float) -> tuple[float, float, float]:
         return whole(domain, near, counted=counted)
 
     patch.setattr(spectrum, "_factors", for_free)
@@ -96,9 +94,7 @@ def less_noise_off_the_diagonal(patch: Patch) -> None:
 
 def columns_are_one_table(patch: Patch) -> None:
     for module in ("core.counts", "estimators.bounds.columns"):
-        patch.setattr(
-            f"eigenveil.{module}.tails_sensitivity", lambda cells, near, columns=1: tails_sensitivity(cells, near)
-        )
+        patch.setattr(f"eigenveil.{module}.tails_sensitivity", lambda cells, near, columns=1: tails_sensitivity(cells, near))
 
 
 def quieter_shares(patch: Patch) -> None:

@@ -61,9 +61,7 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
     def release(exact: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Any = None) -> Array:
         return FloatingGaussian(exact).release(private, label=label, share=share, slot=slot)
 
-    def columns(
-        exact: Mechanism, slices: Iterable[Array], *, dim: int, sensitivity: float, **how: Any
-    ) -> Iterator[Array]:
+    def columns(exact: Mechanism, slices: Iterable[Array], *, dim: int, sensitivity: float, **how: Any) -> Iterator[Array]:
         whole = np.hstack(list(slices))
         assert isinstance(exact, Gaussian)
         yield FloatingGaussian(exact).release(Bounded(whole, sensitivity, symmetric=True), **how)

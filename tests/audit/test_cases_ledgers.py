@@ -44,9 +44,7 @@ def _plain(key: bytes, data: bytes) -> dict[str, Any]:
 
 
 def sizes_beside_marks(patch: Patch) -> None:
-    patch.setattr(
-        "eigenveil.ledger.durable.mark_of", lambda key, data: entries.mark_of(key, data) | {"size": len(data)}
-    )
+    patch.setattr("eigenveil.ledger.durable.mark_of", lambda key, data: entries.mark_of(key, data) | {"size": len(data)})
 
 
 def an_entry_where_rows_changed(patch: Patch) -> None:

@@ -59,9 +59,7 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
     claim = case.claim(case.budget)
     halves = taken[: len(taken) // 2], taken[len(taken) // 2 :]
     for looks in halves:
-        squares = sum(
-            np.square(look.shifts).sum(axis=tuple(range(1, look.shifts.ndim))) / look.scale**2 for look in looks
-        )
+        squares = sum(np.square(look.shifts).sum(axis=tuple(range(1, look.shifts.ndim))) / look.scale**2 for look in looks)
         mu = np.sqrt(squares)
         assert (mu <= claim.mu * (1 + 1e-6)).all()
         # Where nobody colludes, all peers' noise counts, for one more of them; a mean that is found is near no canary's end.
@@ -94,13 +92,7 @@ def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
     settings = dict(wrong_peers.DDPPM_SETTINGS)
     weights, steps = settings.pop("weights"), settings.pop("c")
     peers: list[Array] = list(tables.values())
-    choices: dict[str, Any] = {
-        **settings,
-        "steps": steps,
-        "observer": 0,
-        "replaced": (1, len(peers[1]) - 1),
-        "by": None,
-    }
+    choices: dict[str, Any] = {**settings, "steps": steps, "observer": 0, "replaced": (1, len(peers[1]) - 1), "by": None}
     case = CASES["wrong/ddppm-lone-direction"]
     printed = instance_leakage(peers, weights, as_printed=True, **choices)
     assert not printed.infinite and printed.delta(case.budget.epsilon) < case.budget.delta

@@ -30,9 +30,7 @@ def refuted_by(verdict: Verdict) -> set[str]:
 
 def quieter(patch: pytest.MonkeyPatch, factor: float) -> None:
     whole = RoundedGaussian.draw
-    patch.setattr(
-        RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
-    )
+    patch.setattr(RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64))
 
 
 @pytest.mark.parametrize("case", cases_recommend.CASES, ids=lambda case: case.name)
@@ -53,9 +51,7 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
     assess_fit(case, runs=2)
     claim = case.claim(case.budget)
     for looks in (taken[: len(taken) // 2], taken[len(taken) // 2 :]):
-        squares = sum(
-            np.square(look.shifts).sum(axis=tuple(range(1, look.shifts.ndim))) / look.scale**2 for look in looks
-        )
+        squares = sum(np.square(look.shifts).sum(axis=tuple(range(1, look.shifts.ndim))) / look.scale**2 for look in looks)
         mu = np.sqrt(squares)
         assert (mu <= claim.mu * (1 + 1e-6)).all()
         assert mu.max() >= 0.8 * claim.mu
@@ -74,16 +70,12 @@ def test_one_look_finds_noise_that_is_hardly_there(monkeypatch: pytest.MonkeyPat
 
 def test_a_history_that_nobody_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     factors, shares = Histories._factors, Histories._shares
-    monkeypatch.setattr(
-        Histories, "_factors", lambda domain, degrees, squares: factors(domain, np.minimum(degrees, 4), squares)
-    )
+    monkeypatch.setattr(Histories, "_factors", lambda domain, degrees, squares: factors(domain, np.minimum(degrees, 4), squares))
     monkeypatch.setattr(Histories, "_shares", lambda domain, degrees: shares(domain, np.minimum(degrees, 4)))
     assert "curve" in refuted_by(assess_fit(BY_NAME["recommend/long-history"], runs=60))
 
 
-@pytest.mark.parametrize(
-    "name", ["recommend/user", "recommend/item", "recommend/user-products", "recommend/item-products"]
-)
+@pytest.mark.parametrize("name", ["recommend/user", "recommend/item", "recommend/user-products", "recommend/item-products"])
 def test_histories_that_count_for_more_than_they_should_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, shares = Histories._factors, Histories._shares
     monkeypatch.setattr(Histories, "_factors", lambda domain, degrees, squares: 2 * factors(domain, degrees, squares))

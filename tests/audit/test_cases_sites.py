@@ -40,9 +40,7 @@ def tried(case: Case, *, runs: int, seed: int = 1) -> Verdict:
 
 def shrink_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
     whole = RoundedGaussian.draw
-    patch.setattr(
-        RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
-    )
+    patch.setattr(RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64))
 
 
 @pytest.mark.parametrize("case", BY_NAME.values(), ids=lambda case: case.name)

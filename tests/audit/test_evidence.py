@@ -120,10 +120,7 @@ def test_epsilon_from_rates_is_wrong_no_more_often_than_it_says(epsilon: float, 
     )
     assert wrong <= 0.2
     # A quarter of the level for each of four rates is careful, and not idle.
-    assert (
-        epsilon_at_least(round(right * 10**5), 10**5, round(false * 10**5), 10**5, delta=delta, level=0.2)
-        > 0.9 * epsilon
-    )
+    assert epsilon_at_least(round(right * 10**5), 10**5, round(false * 10**5), 10**5, delta=delta, level=0.2) > 0.9 * epsilon
 
 
 def test_epsilon_from_rates_takes_silence_for_a_sign_too() -> None:
@@ -140,11 +137,7 @@ def worst(canaries: int, guesses: int, right: int, *, epsilon: float, delta: flo
     e^epsilon.
     """
     tables = list(itertools.product((0, 1), repeat=canaries))
-    answers = [
-        answer
-        for answer in itertools.product((None, 0, 1), repeat=canaries)
-        if canaries - answer.count(None) == guesses
-    ]
+    answers = [answer for answer in itertools.product((None, 0, 1), repeat=canaries) if canaries - answer.count(None) == guesses]
     pairs = [
         (one, two)
         for one in range(len(tables))
@@ -179,9 +172,7 @@ def worst(canaries: int, guesses: int, right: int, *, epsilon: float, delta: flo
 
 @pytest.mark.parametrize(("canaries", "guesses"), [(1, 1), (2, 2), (3, 3), (3, 2), (3, 1)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (1.5, 0.0), (0.5, 0.02), (1.0, 0.2)])
-def test_no_private_algorithm_is_right_more_often_in_one_run(
-    canaries: int, guesses: int, epsilon: float, delta: float
-) -> None:
+def test_no_private_algorithm_is_right_more_often_in_one_run(canaries: int, guesses: int, epsilon: float, delta: float) -> None:
     for right in range(guesses + 1):
         level = one_run_level(right, guesses, canaries, epsilon=epsilon, delta=delta)
         chance = worst(canaries, guesses, right, epsilon=epsilon, delta=delta)

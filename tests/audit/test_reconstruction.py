@@ -77,9 +77,7 @@ def test_noise_that_the_hub_does_not_know_hides_people(hub: Demonstration) -> No
         assert not row.succeeded
 
 
-def test_an_attack_has_succeeded_where_it_halves_the_error_of_a_guess(
-    hub: Demonstration, published: Demonstration
-) -> None:
+def test_an_attack_has_succeeded_where_it_halves_the_error_of_a_guess(hub: Demonstration, published: Demonstration) -> None:
     for row in hub.rows + published.rows:
         assert row.succeeded == (row.value < row.baseline / 2)
         assert 0 <= row.value <= 1 + 1e-12

@@ -47,8 +47,7 @@ def trials(rng: np.random.Generator, runs: int, canaries: int, *, mu: float, at:
     present = rng.integers(2, size=(runs, canaries)).astype(bool)
     noise = rng.standard_normal((runs, canaries))
     return tuple(
-        Trial(scores=at + there + drawn / mu, present=there, noise=drawn)
-        for there, drawn in zip(present, noise, strict=True)
+        Trial(scores=at + there + drawn / mu, present=there, noise=drawn) for there, drawn in zip(present, noise, strict=True)
     )
 
 
@@ -93,8 +92,7 @@ def test_releases_by_themselves_are_refuted_no_more_often_than_the_level_says() 
     wrong = 0
     for _ in range(200):
         seen = tuple(
-            Trial(scores=scores, present=there, noise=rng.standard_normal(7), parts=(1, 4, 2), moved=CLAIM.mu)
-            for _ in range(20)
+            Trial(scores=scores, present=there, noise=rng.standard_normal(7), parts=(1, 4, 2), moved=CLAIM.mu) for _ in range(20)
         )
         wrong += judged(case("noise"), seen, level=0.2).refuted
     assert binomtest(wrong, 200, 0.2, alternative="greater").pvalue > 1e-6
@@ -103,9 +101,7 @@ def test_releases_by_themselves_are_refuted_no_more_often_than_the_level_says() 
 @pytest.mark.parametrize(("moved", "refuted"), [(0.0, False), (CLAIM.mu, False), (1.3 * CLAIM.mu, True)])
 def test_who_moves_more_than_was_charged_for_needs_more_noise(moved: float, refuted: bool) -> None:
     rng = np.random.default_rng(8)
-    seen = [
-        Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool), noise=rng.standard_normal(20)) for _ in range(100)
-    ]
+    seen = [Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool), noise=rng.standard_normal(20)) for _ in range(100)]
     # It is enough that it is seen in one of the runs.
     seen[7] = replace(seen[7], moved=moved)
     assert judged(case("noise"), tuple(seen), level=1e-4).refuted == refuted
@@ -137,9 +133,7 @@ def test_rates_learn_a_threshold_for_their_delta_and_count_one_canary_of_a_run()
     assert finding.bound > 2.0
     # Nothing is proved beyond what this mechanism is: its own epsilon at this delta.
     assert delta_of(finding.bound, 4.0) >= CLAIM.delta
-    again = tuple(
-        Trial(scores=np.repeat(trial.scores[:1], 3), present=np.repeat(trial.present[:1], 3)) for trial in seen
-    )
+    again = tuple(Trial(scores=np.repeat(trial.scores[:1], 3), present=np.repeat(trial.present[:1], 3)) for trial in seen)
     alone = tuple(Trial(scores=trial.scores[:1], present=trial.present[:1]) for trial in seen)
     both = [judged(case("rates", threshold=7.5), these).findings[0].bound for these in (again, alone)]
     assert both[0] == both[1]
@@ -178,9 +172,7 @@ def test_a_verdict_says_it_in_words_and_in_json() -> None:
     assert plain["verdict"] == "refuted" and plain["matches_expectation"] is True
     assert [finding["level"] for finding in plain["findings"]] == [0.005, 0.005]
     assert plain["findings"][1]["bound"] is None and plain["findings"][1]["refuted"] is True
-    still = judged(
-        case("curve", threshold=0.5), tuple(Trial(scores=np.ones(1), present=np.array([one])) for one in there)
-    )
+    still = judged(case("curve", threshold=0.5), tuple(Trial(scores=np.ones(1), present=np.array([one])) for one in there))
     assert still.words == "not refuted" and still.matches_expectation
     assert str(still.findings[0]).startswith("not refuted: ")
     assert "proved" not in json.dumps(still.to_json())
@@ -208,10 +200,7 @@ def test_mu_is_that_of_the_accountant_by_another_way(epsilon: float, delta: floa
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(4.0, 1e-3)], ids=str)
 def test_mu_is_that_of_dp_accounting(budget: Budget) -> None:
     theirs = dp_accounting.calibrate_dp_mechanism(
-        lambda: pld.PLDAccountant(value_discretization_interval=1e-3),
-        dp_accounting.GaussianDpEvent,
-        budget.epsilon,
-        budget.delta,
+        lambda: pld.PLDAccountant(value_discretization_interval=1e-3), dp_accounting.GaussianDpEvent, budget.epsilon, budget.delta
     )
     assert mu_of(budget) == pytest.approx(1 / theirs, rel=1e-3)
 

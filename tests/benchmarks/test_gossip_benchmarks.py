@@ -26,10 +26,7 @@ def large(count: int = 4000) -> Any:
 def test_alg_1_without_noise_finds_the_left_vector() -> None:
     table = small()
     errors = [
-        runs.sine(
-            runs.run_published(table.parts, runs.Tuned.by_corollary(table, rounds=rounds, scale=0.0), seed=1),
-            table.left,
-        )
+        runs.sine(runs.run_published(table.parts, runs.Tuned.by_corollary(table, rounds=rounds, scale=0.0), seed=1), table.left)
         for rounds in (2, 8, 30)
     ]
     assert errors[0] > errors[1] > errors[2]

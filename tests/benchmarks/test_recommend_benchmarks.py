@@ -122,9 +122,7 @@ def test_without_noise_the_power_method_finds_the_space() -> None:
     data = small()
     measure = runs.Filtered.of(data, data.leading(2)[1], degrees=True)
     errors = [
-        measure.error(
-            runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, rounds=rounds).basis
-        )
+        measure.error(runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, rounds=rounds).basis)
         for rounds in (1, 10, 400)
     ]
     assert errors[0] > errors[1] > errors[2]
@@ -179,10 +177,7 @@ def test_lines_stop_where_their_calibration_does_and_the_judge_sees_the_differen
 
 
 def test_exact_laws_are_those_of_the_largest_entry_and_row() -> None:
-    draws = [
-        figure2.bounds(figure2.random_orthonormal(400, 40, rng=np.random.default_rng(seed)), (40,))
-        for seed in range(40)
-    ]
+    draws = [figure2.bounds(figure2.random_orthonormal(400, 40, rng=np.random.default_rng(seed)), (40,)) for seed in range(40)]
     # The largest vary by 7% and 3% from draw to draw; their quantile is near the mean of squares, not of the bounds.
     np.testing.assert_allclose(figure2.by_exact_laws(40, 400), np.mean(draws, axis=0)[:, 0], rtol=0.05)
     assert figure2.approximation(40, 400)[0] < 0.7 * np.mean(draws, axis=0)[0, 0]

@@ -27,12 +27,7 @@ _FORKS.set_forkserver_preload(
     [
         *("pytest", "pyarrow.csv", "pyarrow.parquet", "pyarrow.pandas_compat", "sklearn.base", "eigenveil.commands"),
         *("typer._adapters", "rich.live", "rich.panel", "rich.progress", "rich.table", "safetensors.numpy"),
-        *(
-            "scipy.special",
-            "eigenveil.show.terminal",
-            "eigenveil.show.report",
-            "cryptography.hazmat.backends.openssl.backend",
-        ),
+        *("scipy.special", "eigenveil.show.terminal", "eigenveil.show.report", "cryptography.hazmat.backends.openssl.backend"),
         *("eigenveil.network.agents.star", "eigenveil.network.agents.star", "eigenveil.network.agents.peer"),
         *("eigenveil.estimators.federated.pca", "eigenveil.estimators.gossip.pca", "eigenveil.estimators.private"),
         *("eigenveil.estimators.streaming.pca", "eigenveil.recommend"),

@@ -66,9 +66,7 @@ def test_files_and_mus_add_up(tmp_path: Path) -> None:
     spent = ("--epsilon", 0.3, "--delta", "1e-6", "--row-bound", 12)
     assert eigenveil("spectrum", people, *spent, "-o", spectrum).exit_code == 0
     # A plan still reads a spectrum that says what it cost.
-    assert (
-        eigenveil("plan", "-n", 1009, "-k", 2, "--epsilon", 1, "--delta", "1e-6", "--spectrum", spectrum).exit_code == 0
-    )
+    assert eigenveil("plan", "-n", 1009, "-k", 2, "--epsilon", 1, "--delta", "1e-6", "--spectrum", spectrum).exit_code == 0
     model = fitted(tmp_path / "a.safetensors")
     mus = [mu_for(0.5, 1e-6), mu_for(0.4, 1e-6), mu_for(0.3, 1e-6), 0.2, 0.1, 0.25]
     expected = epsilon_of(math.hypot(*mus), 1e-6)
@@ -89,10 +87,7 @@ def test_bounds_that_were_not_found_cost_as_much(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("choices", "words"),
-    [
-        ({"neighbours": "zero-out"}, "by add-remove, and"),
-        ({"person": np.arange(200) // 2}, "with all of their rows"),
-    ],
+    [({"neighbours": "zero-out"}, "by add-remove, and"), ({"person": np.arange(200) // 2}, "with all of their rows")],
     ids=["neighbours", "unit"],
 )
 def test_promises_of_two_kinds_have_no_sum(tmp_path: Path, choices: Any, words: str) -> None:
@@ -140,9 +135,7 @@ def test_files_that_say_nothing_of_a_cost(tmp_path: Path) -> None:
     assert "does not say what it cost" in refusal("account", other)
     other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": {"epsilon": 1}}))
     assert "its guarantee lacks" in refusal("account", other)
-    other.write_text(
-        json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon=1.0, delta=0.1).to_dict()})
-    )
+    other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon=1.0, delta=0.1).to_dict()}))
     assert "does not say whom it protects" in refusal("account", other)
     for epsilon in (1e-300, 1e300):
         other.write_text(

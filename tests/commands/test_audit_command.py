@@ -170,8 +170,6 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], words: str) -> Non
 def test_a_case_of_ours_through_two_processes() -> None:
     done = run("curator/covariance", "--runs", "60", "--seed", "1", "--jobs", "2", "--json")
     assert done.exit_code == 0, done.output
-    (alone,) = json.loads(run("curator/covariance", "--runs", "60", "--seed", "1", "--jobs", "1", "--json").stdout)[
-        "verdicts"
-    ]
+    (alone,) = json.loads(run("curator/covariance", "--runs", "60", "--seed", "1", "--jobs", "1", "--json").stdout)["verdicts"]
     (several,) = json.loads(done.stdout)["verdicts"]
     assert alone["findings"] == several["findings"]

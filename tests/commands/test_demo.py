@@ -26,9 +26,7 @@ def captured(printed: str, setting: str) -> float:
     return float(found[1])
 
 
-def test_the_demo_tells_its_story_and_leaves_a_model_and_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_tells_its_story_and_leaves_a_model_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = eigenveil("demo")
     assert result.exit_code == 0, result.output
@@ -95,9 +93,7 @@ def test_the_demo_overwrites_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_all_of_it_is_on_one_screen_and_the_answer_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_all_of_it_is_on_one_screen_and_the_answer_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     from typer.testing import CliRunner
 
     from eigenveil.commands import app

@@ -8,18 +8,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from commands.command_tables import (
-    COUNT,
-    FORMATS,
-    NAMES,
-    PRIVATE,
-    arrow_table,
-    eigenveil,
-    files_in,
-    refusal,
-    rows,
-    written,
-)
+from commands.command_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import BudgetExceeded, Model, PrivatePCA
 from eigenveil.linalg import sines
 
@@ -58,9 +47,7 @@ def test_a_hopeless_budget_is_refused_where_nobody_can_be_asked(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("sure", [True, False])
-def test_on_a_terminal_a_hopeless_budget_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sure: bool
-) -> None:
+def test_on_a_terminal_a_hopeless_budget_is_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sure: bool) -> None:
     source, target = zeros(tmp_path, 30), tmp_path / "model.safetensors"
     asked: list[str] = []
 
@@ -138,9 +125,7 @@ def test_force_overwrites(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_used_are_named_with_the_option_that_drops_them(tmp_path: Path) -> None:
     source, arguments = tmp_path / "people.csv", ("-k", 1, *PRIVATE, "-o", tmp_path / "model.safetensors")
     source.write_text("a,first name,b\n1,x,2\n3,y,4\n")
-    assert "Leave it out with --drop 'first name', or turn text into 0 and 1 with --one-hot" in refusal(
-        "fit", source, *arguments
-    )
+    assert "Leave it out with --drop 'first name', or turn text into 0 and 1 with --one-hot" in refusal("fit", source, *arguments)
     source.write_text("a,b,c\n1,,\n3,4,5\n")
     assert refusal("fit", source, *arguments).endswith("leave them out with --drop b,c")
     assert f"Did you mean {source}?" in refusal("fit", tmp_path / "poeple.csv", *arguments)

@@ -66,9 +66,7 @@ def test_a_skewed_split_and_a_comparison_follow_the_rule(torn: Path, rule: str) 
 def test_columns_are_set_aside_by_every_command(torn: Path, tmp_path: Path) -> None:
     model, rule = tmp_path / "model.safetensors", RULES["counts"]
     for command in (("fit",), ("simulate", "--sites", "3"), ("stream", "--no-state")):
-        eigenveil(
-            *command[:1], torn, "-k", 2, *BUDGET, *rule, *command[1:], "--passthrough", "d", "-o", model, "--force"
-        )
+        eigenveil(*command[:1], torn, "-k", 2, *BUDGET, *rule, *command[1:], "--passthrough", "d", "-o", model, "--force")
         assert Model.load(model).columns == ("a", "b", "c")
         assert Model.load(model).settings["passthrough"] == ["d"]
     eigenveil("bounds", torn, *BUDGET[:4], *rule, "--passthrough", "d", "-o", tmp_path / "bounds.json")

@@ -58,9 +58,7 @@ def test_one_message_names_all_that_must_be_left_out(table: Path, tmp_path: Path
     for source in (table, tmp_path / "people.parquet"):
         for command in ("fit", "spectrum"):
             given = FIT if command == "fit" else PRIVATE
-            line = refusal(
-                command, source, *given, "-o", tmp_path / ("m.safetensors" if command == "fit" else "s.json")
-            )
+            line = refusal(command, source, *given, "-o", tmp_path / ("m.safetensors" if command == "fit" else "s.json"))
             assert "--drop patient_id,visit,sex,label" in line and "--person patient_id" in line
             assert SECRET not in line
     assert files_in(tmp_path) == before
@@ -70,20 +68,9 @@ def test_one_message_names_all_that_must_be_left_out(table: Path, tmp_path: Path
     assert Model.load(tmp_path / "m.safetensors").columns == ("acid", "sugar", "ph")
 
 
-def test_a_person_at_a_terminal_is_asked_about_ids(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_at_a_terminal_is_asked_about_ids(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_files, "_can_ask", lambda _: True)
-    given = [
-        "fit",
-        str(table),
-        *map(str, FIT),
-        "--drop",
-        "visit,sex,label",
-        "--force",
-        "-o",
-        str(tmp_path / "m.safetensors"),
-    ]
+    given = ["fit", str(table), *map(str, FIT), "--drop", "visit,sex,label", "--force", "-o", str(tmp_path / "m.safetensors")]
     for typed, columns in (("y\n", 3), ("\n", 3), ("n\n", 4)):
         result = CliRunner().invoke(app, given, input=typed)
         assert result.exit_code == 0 and "Leave out 'patient_id'?" in result.stderr
@@ -121,9 +108,7 @@ def test_scores_carry_what_they_are_joined_by(ending: str, table: Path, tmp_path
     # Another order of columns, another separator, one column more.
     other = tmp_path / "other.csv.gz"
     people()[["label", "ph", "acid", "sugar", "sex", "patient_id"]].assign(more="x").to_csv(other, index=False, sep=";")
-    result = eigenveil(
-        "transform", other, "-m", tmp_path / "m.safetensors", "-o", scores, "--passthrough", "patient_id,lab*"
-    )
+    result = eigenveil("transform", other, "-m", tmp_path / "m.safetensors", "-o", scores, "--passthrough", "patient_id,lab*")
     assert result.exit_code == 0, result.output
     assert "raw data of the people in" in result.output.replace("\n", " ") and "patient_id, label" in result.output
     assert "left out, because the model does not have them: more" in result.output
@@ -139,12 +124,8 @@ def test_scores_carry_what_they_are_joined_by(ending: str, table: Path, tmp_path
 def test_what_cannot_be_carried_is_refused(table: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.safetensors"
     fitted(table, model)
-    assert "--passthrough needs" in refusal(
-        "transform", table, "-m", model, "-o", tmp_path / "s.npy", "--passthrough", "label"
-    )
-    assert "has no column 'who'" in refusal(
-        "transform", table, "-m", model, "-o", tmp_path / "s.csv", "--passthrough", "who"
-    )
+    assert "--passthrough needs" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.npy", "--passthrough", "label")
+    assert "has no column 'who'" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--passthrough", "who")
     people().assign(component1=1).to_csv(table, index=False)
     taken = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--passthrough", "component1")
     assert "has the name of a column of scores" in taken
@@ -166,9 +147,7 @@ def test_a_pipe_can_be_fitted_and_scored(table: Path, tmp_path: Path) -> None:
     assert np.array_equal(one.components, other.components)
     for ending in ("npy", "csv"):
         target = tmp_path / f"s.{ending}"
-        assert (
-            piped("transform", "-", "--format", "csv", "-m", tmp_path / "file.safetensors", "-o", target).exit_code == 0
-        )
+        assert piped("transform", "-", "--format", "csv", "-m", tmp_path / "file.safetensors", "-o", target).exit_code == 0
     assert np.allclose(np.load(tmp_path / "s.npy"), pd.read_csv(tmp_path / "s.csv"))
     assert "--format is missing" in piped("fit", "-", *FIT, *chosen, "--force").stderr
 
@@ -271,10 +250,7 @@ def test_standard_input_is_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 # Texts that a plain fit refuses, what its error tells the reader to type, and the rows that are then read.
 ADVICE: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "quoted decimal commas": ('a,b\n"7,5","0,25"\n"1","2"\n"-3,5","4"\n', ("--decimal ','",)),
-    "quoted decimal commas beside an id": (
-        'id,a,b\n1,"7,5","0,25"\n2,1,2\n3,"-3,5",4\n',
-        ("--decimal ','", "--drop id"),
-    ),
+    "quoted decimal commas beside an id": ('id,a,b\n1,"7,5","0,25"\n2,1,2\n3,"-3,5",4\n', ("--decimal ','", "--drop id")),
     "semicolons and decimal commas": ("a;b\n7,5;0,25\n1;2\n-3,5;4\n", ("--decimal ','",)),
     "points between thousands": ("a;b\n7500;250\n1.000;2.000\n-3.500;4.000\n", ("--thousands '.'",)),
     "commas between thousands": ('a,b\n"7,500","250"\n"1,000","2,000"\n"-3,500","4,000"\n', ("--thousands ','",)),
@@ -353,15 +329,11 @@ def test_every_command_reads_files_of_others(tmp_path: Path) -> None:
             how: tuple[str, ...] = () if name == "plain.csv" else ("--na-values", "-9999")
             how += ("--comment", "#", "--decimal", ",") if name == "odd.csv" else ()
             target = tmp_path / f"{name}.{command}.{endings.get(command, 'safetensors')}"
-            result = eigenveil(
-                command, tmp_path / name, *given, "--missing", "counts", "--drop", "label", *how, "-o", target
-            )
+            result = eigenveil(command, tmp_path / name, *given, "--missing", "counts", "--drop", "label", *how, "-o", target)
             assert result.exit_code == 0, result.output
             if target.suffix == ".json":
                 # All but the command that comes next, which names the file.
-                found.append(
-                    json.dumps({key: one for key, one in json.loads(target.read_text()).items() if key != "next"})
-                )
+                found.append(json.dumps({key: one for key, one in json.loads(target.read_text()).items() if key != "next"}))
             else:
                 found.append(Model.load(target).components.tobytes().hex())
         assert len(set(found)) == 1, command

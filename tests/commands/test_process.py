@@ -61,9 +61,7 @@ app()
 def test_ctrl_c_stops_a_long_fit(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
     command = [sys.executable, "-c", SLOW, "fit", str(source), "-k", "2", *PRIVATE]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=QUIET, cwd=tmp_path
-    ) as started:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=QUIET, cwd=tmp_path) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "begun\n"
         started.send_signal(signal.SIGINT)
@@ -87,11 +85,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "eigenveil", "--help"],
-        capture_output=True,
-        text=True,
-        env=QUIET,
-        check=True,
+        [sys.executable, "-X", "importtime", "-m", "eigenveil", "--help"], capture_output=True, text=True, env=QUIET, check=True
     )
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "typer" in loaded

@@ -20,9 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = written(place, "csv")
     for ending in ("html", "json"):
         report = place / f"fit.{ending}"
-        shown = eigenveil(
-            "fit", table, "-k", 3, *PRIVATE, "-o", place / "model.safetensors", "--force", "--report", report
-        )
+        shown = eigenveil("fit", table, "-k", 3, *PRIVATE, "-o", place / "model.safetensors", "--force", "--report", report)
         assert f"report written to {report}" in shown.stdout
     return place
 
@@ -60,9 +58,7 @@ def test_refusals_come_before_anything_is_spent(folder: Path, tmp_path: Path) ->
     damaged = tmp_path / "damaged.json"
     damaged.write_text("{}")
     assert "not a report" in refusal("report", damaged, "-o", tmp_path / "x.html")
-    assert "not a model (.safetensors), a run (.json) or a study (.toml)" in refusal(
-        "report", table, "-o", tmp_path / "x.html"
-    )
+    assert "not a model (.safetensors), a run (.json) or a study (.toml)" in refusal("report", table, "-o", tmp_path / "x.html")
     assert ENDINGS == KNOWN
 
 
@@ -74,9 +70,7 @@ def test_scores_are_drawn_for_their_owner_alone(folder: Path, tmp_path: Path) ->
     assert "RAW DATA" in mine.read_text()
     assert mine.stat().st_mode & 0o777 == 0o600
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    said = refusal(
-        "report", folder / "model.safetensors", "-o", tmp_path / "x.html", "--raw-scores", tmp_path / "other.csv"
-    )
+    said = refusal("report", folder / "model.safetensors", "-o", tmp_path / "x.html", "--raw-scores", tmp_path / "other.csv")
     assert "component1" in said
     scores.write_text("component1,component2\n1,secret\n")
     said = refusal("report", folder / "model.safetensors", "-o", tmp_path / "x.html", "--raw-scores", scores)
@@ -112,9 +106,7 @@ def test_other_fits_end_with_a_report_too(command: tuple[object, ...], folder: P
 
 def test_an_audit_ends_with_its_verdicts(tmp_path: Path) -> None:
     target = tmp_path / "audit.json"
-    shown = eigenveil(
-        "audit", "curator/covariance", "--quick", "--runs", 50, "--seed", 1, "--jobs", 1, "--report", target
-    )
+    shown = eigenveil("audit", "curator/covariance", "--quick", "--runs", 50, "--seed", 1, "--jobs", 1, "--report", target)
     found = read_report(target)
     assert found.kind == "audit" and found.answer in " ".join(shown.stdout.split())
     (verdicts,) = found.tables

@@ -18,18 +18,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.command_tables import (
-    COUNT,
-    FORMATS,
-    NAMES,
-    PRIVATE,
-    arrow_table,
-    eigenveil,
-    files_in,
-    refusal,
-    rows,
-    written,
-)
+from commands.command_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import Model, PrivatePCA
 from eigenveil.data.formats.csv import as_plain_text
 
@@ -112,15 +101,11 @@ def test_no_carried_cell_is_a_formula(tmp_path: Path, model: Path, ending: str) 
         text = target.read_bytes().decode()
         for cell in re.split(r"[,;|\t\r\n]", text.replace('""', "").replace('"', "")):
             bare = cell.strip()
-            assert bare[:1] not in {"=", "@", "＝"} and (
-                bare[:1] not in {"+", "-"} or re.fullmatch(r"[-+]\s?[\d.eE+-]*%?", bare)
-            )
+            assert bare[:1] not in {"=", "@", "＝"} and (bare[:1] not in {"+", "-"} or re.fullmatch(r"[-+]\s?[\d.eE+-]*%?", bare))
         read = pd.read_csv(target, sep="\t" if ending == "tsv" else ",", keep_default_na=False, dtype=str)
         found = read["'=note"].tolist()
         assert found[-len(HARMLESS) :] == list(HARMLESS) == read["label"].tolist()[-len(HARMLESS) :]
-        assert [text.replace("'", "") for text in found] == [
-            text.replace("'", "").replace("\r", "\r") for text in notes
-        ]
+        assert [text.replace("'", "") for text in found] == [text.replace("'", "").replace("\r", "\r") for text in notes]
         assert read["dose"].astype(float).tolist() == more["dose"].tolist()
     else:
         # Files that no spreadsheet program opens keep the text.
@@ -217,9 +202,7 @@ def test_wrong_columns_are_named(tmp_path: Path, model: Path) -> None:
     narrow = written(tmp_path, "npy", rows()[:, :3])
     assert "has 3 columns and the model has 5" in refusal("transform", narrow, "-m", model, "-o", target)
     dropped = written(tmp_path, "csv")
-    assert "lacks columns of the model: age" in refusal(
-        "transform", dropped, "-m", model, "-o", target, "--drop", "age"
-    )
+    assert "lacks columns of the model: age" in refusal("transform", dropped, "-m", model, "-o", target, "--drop", "age")
     assert not target.exists()
 
 

@@ -63,9 +63,7 @@ def test_a_part_in_two_to_the_41_of_delta_is_left(epsilon: float, delta: float) 
 def very_precise_delta(epsilon: float, mu: float) -> mpmath.mpf:
     """With as many digits as the context has."""
     e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
-    return (
-        mpmath.erfc((e / m - m / 2) / mpmath.sqrt(2)) - mpmath.exp(e) * mpmath.erfc((e / m + m / 2) / mpmath.sqrt(2))
-    ) / 2
+    return (mpmath.erfc((e / m - m / 2) / mpmath.sqrt(2)) - mpmath.exp(e) * mpmath.erfc((e / m + m / 2) / mpmath.sqrt(2))) / 2
 
 
 @each(("epsilon", "delta"), GRID)
@@ -100,9 +98,7 @@ def test_laplace_and_mixtures_are_priced_by_dp_accounting() -> None:
 
 
 def test_gaussian_prices_are_closed_form() -> None:
-    assert price([Loss("gaussian", 5.0), Loss("gaussian", 2.5, 2)], delta=1e-5) == epsilon_of(
-        math.hypot(0.2, 0.4, 0.4), 1e-5
-    )
+    assert price([Loss("gaussian", 5.0), Loss("gaussian", 2.5, 2)], delta=1e-5) == epsilon_of(math.hypot(0.2, 0.4, 0.4), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +131,7 @@ def test_published_multipliers_keep_their_guarantee_where_they_are_proved() -> N
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "message"),
-    [
-        (0.0, 1e-6, "epsilon"),
-        (-1.0, 1e-6, "epsilon"),
-        (math.nan, 1e-6, "epsilon"),
-        (1.0, 0.0, "delta"),
-        (1.0, 1.0, "delta"),
-    ],
+    [(0.0, 1e-6, "epsilon"), (-1.0, 1e-6, "epsilon"), (math.nan, 1e-6, "epsilon"), (1.0, 0.0, "delta"), (1.0, 1.0, "delta")],
 )
 def test_bad_budgets_are_refused(epsilon: float, delta: float, message: str) -> None:
     for make in (Budget, mu_for):

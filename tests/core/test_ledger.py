@@ -135,11 +135,7 @@ UNITS = [
 ]
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["spend", "reserve", "give back"]), st.sampled_from([*UNITS, None])), max_size=12
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["spend", "reserve", "give back"]), st.sampled_from([*UNITS, None])), max_size=12))
 def test_whatever_is_asked_only_charges_of_one_kind_are_written(asked: list[tuple[str, PrivacyUnit | None]]) -> None:
     ledger = Ledger(epsilon=10.0, delta=1e-6)
     written: set[PrivacyUnit] = set()
@@ -189,12 +185,7 @@ def test_the_kind_goes_with_copies_records_and_continued_ledgers() -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_a_unit_is_read_back_and_nothing_else_is(unit: PrivacyUnit) -> None:
     assert PrivacyUnit.read(unit.values()) == unit
-    for wrong in (
-        {},
-        {**unit.values(), "more": 1},
-        {**unit.values(), "each": "thing"},
-        {**unit.values(), "column": ""},
-    ):
+    for wrong in ({}, {**unit.values(), "more": 1}, {**unit.values(), "each": "thing"}, {**unit.values(), "column": ""}):
         with pytest.raises(ValueError):
             PrivacyUnit.read(wrong)
 

@@ -99,9 +99,7 @@ def test_a_refused_release_draws_nothing_and_writes_nothing() -> None:
 def test_noise_needs_a_positive_finite_sensitivity(sensitivity: float) -> None:
     ledger = unlimited()
     with pytest.raises(ValueError, match="sensitivity"):
-        Gaussian(multiplier=1.0, ledger=ledger, noise=Noise.seeded(1)).release(
-            Bounded(np.zeros(2), sensitivity), label="x"
-        )
+        Gaussian(multiplier=1.0, ledger=ledger, noise=Noise.seeded(1)).release(Bounded(np.zeros(2), sensitivity), label="x")
     assert ledger.charges == ()
 
 
@@ -124,9 +122,7 @@ def test_exact_releases_the_value_itself_and_printing_shows_no_private_number() 
 
 def test_the_private_value_is_not_changed_by_its_release() -> None:
     value = np.eye(4)
-    Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(1)).release(
-        Bounded(value, 1.0, symmetric=True), label="x"
-    )
+    Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(1)).release(Bounded(value, 1.0, symmetric=True), label="x")
     assert np.array_equal(value, np.eye(4))
 
 
@@ -153,15 +149,7 @@ def test_slices_of_one_matrix_are_charged_once() -> None:
 
 @pytest.mark.parametrize(
     ("dim", "widths"),
-    [
-        (1, [1]),
-        (63, [63]),
-        (65, [1] * 65),
-        (200, [64, 64, 64, 8]),
-        (200, [3, 90, 0, 100, 7]),
-        (700, [700]),
-        (700, [100] * 7),
-    ],
+    [(1, [1]), (63, [63]), (65, [1] * 65), (200, [64, 64, 64, 8]), (200, [3, 90, 0, 100, 7]), (700, [700]), (700, [100] * 7)],
 )
 def test_slices_have_the_noise_of_a_symmetric_matrix_whatever_their_widths(dim: int, widths: list[int]) -> None:
     """Mirrored to the last bit, sigma on the diagonal and sigma / sqrt(2) off it, independent across the tiles it is drawn in."""
@@ -215,9 +203,7 @@ def test_slices_are_symmetric_with_noise_that_nobody_knows() -> None:
 
 def test_two_releases_of_slices_have_different_noise() -> None:
     mechanism = Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(3))
-    one, two = (
-        list(release_columns(mechanism, [np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2)
-    )
+    one, two = (list(release_columns(mechanism, [np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2))
     assert not (one[0] == two[0]).any()
 
 
@@ -254,7 +240,5 @@ def test_slices_are_paid_for_before_the_first_is_computed() -> None:
 
 def test_exact_slices_are_the_slices() -> None:
     whole = Exact(because="a test")
-    assert [part.tolist() for part in release_columns(whole, [np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [
-        [[1.0]]
-    ]
+    assert [part.tolist() for part in release_columns(whole, [np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [[[1.0]]]
     assert whole.scale(3.0) == 0.0

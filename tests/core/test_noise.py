@@ -126,9 +126,7 @@ def in_fork(work: Callable[[], list[float]], *, generations: int = 1) -> list[fl
 
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("same_id", [False, True])
-def test_no_fork_repeats_another(
-    monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array], same_id: bool
-) -> None:
+def test_no_fork_repeats_another(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array], same_id: bool) -> None:
     """Also if the kernel gives a grandchild the id of an ancestor that is dead."""
     if same_id:
         monkeypatch.setattr(os, "getpid", lambda: 4711)
@@ -158,9 +156,7 @@ def test_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-def test_a_clone_of_the_machine_draws_other_noise(
-    monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array]
-) -> None:
+def test_a_clone_of_the_machine_draws_other_noise(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array]) -> None:
     """It has all of this process, and for a while its kernel gives the same entropy. Its clock has gone on."""
     entropy = Noise(bytes(32), reproducible=True)
     monkeypatch.setattr(os, "urandom", lambda count: b"k" * count)

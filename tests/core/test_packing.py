@@ -50,9 +50,7 @@ def test_a_size_that_no_matrix_has_is_refused() -> None:
 
 
 def noisy(carried: float = 0.0) -> Gaussian:
-    return Gaussian(
-        multiplier=5.0, ledger=Ledger(epsilon=9.0, delta=1e-6), noise=Noise.seeded(3), existing_multiplier=carried
-    )
+    return Gaussian(multiplier=5.0, ledger=Ledger(epsilon=9.0, delta=1e-6), noise=Noise.seeded(3), existing_multiplier=carried)
 
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
@@ -124,12 +122,7 @@ def test_packing_a_large_matrix_takes_the_room_of_its_answer() -> None:
 
 @pytest.mark.parametrize("kind", [np.float64, np.int64])
 @settings(max_examples=30)
-@given(
-    seed=st.integers(0, 2**32),
-    count=st.integers(0, 40),
-    width=st.integers(1, 5),
-    piece=st.sampled_from([1, 7, 1 << 17]),
-)
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 40), width=st.integers(1, 5), piece=st.sampled_from([1, 7, 1 << 17]))
 def test_pieces_are_the_product_to_the_last_bit(kind: Any, seed: int, count: int, width: int, piece: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((count, 6)) * 1e3 * (rng.random((count, 6)) < 0.4)

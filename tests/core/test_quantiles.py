@@ -177,26 +177,18 @@ def test_counts_are_made_to_fall_between_none_and_everybody() -> None:
 
 def test_edges_and_squares_are_read_off_the_counts() -> None:
     tails = TailCounts(
-        cells=Bins(np.array([1.0, 2.0, 4.0])),
-        beyond=np.array([8.0, 2.0, 0.0]),
-        error=np.zeros(3),
-        people=10.0,
-        people_error=0.0,
+        cells=Bins(np.array([1.0, 2.0, 4.0])), beyond=np.array([8.0, 2.0, 0.0]), error=np.zeros(3), people=10.0, people_error=0.0
     )
     assert [tails.edge_above(most) for most in (8.0, 7.9, 2.0, 1.0)] == [0, 1, 1, 2]
     assert [tails.edge_below(most) for most in (1.9, 2.0, 8.0, 10.0)] == [None, 0, 1, 2]
     assert (
-        TailCounts(
-            cells=tails.cells, beyond=np.full(3, 5.0), error=np.zeros(3), people=10.0, people_error=0.0
-        ).edge_above(4.0)
+        TailCounts(cells=tails.cells, beyond=np.full(3, 5.0), error=np.zeros(3), people=10.0, people_error=0.0).edge_above(4.0)
         is None
     )
     rng = np.random.default_rng(0)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 3)), axis=1)
     cells = norm_cells(0.01, 16.0, per_doubling=16)
-    private = bounded_tails(
-        DenseRows(lengths[:, None]), domain=Domain(dim=1, radius=math.inf), cells=cells, neighbours=ADD
-    )
+    private = bounded_tails(DenseRows(lengths[:, None]), domain=Domain(dim=1, radius=math.inf), cells=cells, neighbours=ADD)
     fine = counted(private, cells)
     for bound in (1.0, 2.0, 16.0):
         edge = int(cells.place(np.array([bound]))[0])

@@ -28,9 +28,7 @@ def test_what_is_reserved_cannot_be_spent_by_another() -> None:
         assert ledger.spent_mu == 0 and ledger.epsilon() == 0 and ledger.charges == ()
         assert ledger.reserved_mu == pytest.approx(0.8 * LIMIT) and ledger.remaining_mu == pytest.approx(0.6 * LIMIT)
         for refused in (ledger.spend, ledger.require_affordable, ledger.reserve):
-            with pytest.raises(
-                BudgetExceeded, match=r"'other' needs .* reserved by running fits; nothing was released"
-            ):
+            with pytest.raises(BudgetExceeded, match=r"'other' needs .* reserved by running fits; nothing was released"):
                 refused(0.7 * LIMIT, label="other")
         assert ledger.charges == () and ledger.reserved_mu == pytest.approx(0.8 * LIMIT)
         one.spend(0.8 * LIMIT, label="all of it")

@@ -73,9 +73,7 @@ def cells(scale: float) -> tuple[Array, Array]:
     # Far from zero the difference of two tails is taken on its own side, where it keeps its digits.
     lower, upper = special.ndtr(edges / scale), special.ndtr(-edges / scale)
     law = np.where(
-        np.append(edges, np.inf) > 0,
-        np.append(1.0, upper) - np.append(upper, 0.0),
-        np.append(lower, 1.0) - np.append(0.0, lower),
+        np.append(edges, np.inf) > 0, np.append(1.0, upper) - np.append(upper, 0.0), np.append(lower, 1.0) - np.append(0.0, lower)
     )
     return edges, law
 
@@ -323,8 +321,7 @@ def test_a_float_near_a_half_alone_would_be_wrong() -> None:
     with Noise.seeded(0).batch() as more_words:
         found = sampler._finer(more_words, layer, digits, more)
     right = [
-        slow_round(2.0**45, int(i), int(m) + Fraction(2 * int(e) + 1, 2**65))
-        for i, m, e in zip(layer, digits, more, strict=True)
+        slow_round(2.0**45, int(i), int(m) + Fraction(2 * int(e) + 1, 2**65)) for i, m, e in zip(layer, digits, more, strict=True)
     ]
     assert found.tolist() == right
     assert np.rint(digits * sampler._digit[layer]).astype(np.int64).tolist() != right

@@ -80,32 +80,8 @@ def test_everything_that_is_not_there_is_named_at_once() -> None:
         ColumnChoice(columns=("lab_*",), literal=True).laid_out("t", NAMES)
 
 
-IDS = (
-    "id",
-    "ID",
-    "patient_id",
-    "PatientID",
-    "id_patient",
-    "customerid",
-    "patient number",
-    "uuid",
-    "row-id",
-    "Unnamed: 0",
-    "MRN",
-)
-OTHERS = (
-    "acid",
-    "idle",
-    "width",
-    "humidity",
-    "paid",
-    "lipid_total",
-    "kid_count",
-    "index_of_pain",
-    "number",
-    "candid",
-    "age",
-)
+IDS = ("id", "ID", "patient_id", "PatientID", "id_patient", "customerid", "patient number", "uuid", "row-id", "Unnamed: 0", "MRN")
+OTHERS = ("acid", "idle", "width", "humidity", "paid", "lipid_total", "kid_count", "index_of_pain", "number", "candid", "age")
 
 
 def test_ids_are_known_by_their_names() -> None:
@@ -132,11 +108,7 @@ def test_a_level_is_one_and_all_else_is_zero() -> None:
         assert found.tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
         # However many levels: a row's part has norm 0 or 1.
         assert set(np.linalg.norm(found, axis=1)) == {0.0, 1.0}
-    assert np.column_stack(one_hot_columns(pa.array([1, 2, None]), "stage", ("2", "1"))).tolist() == [
-        [0, 1],
-        [1, 0],
-        [0, 0],
-    ]
+    assert np.column_stack(one_hot_columns(pa.array([1, 2, None]), "stage", ("2", "1"))).tolist() == [[0, 1], [1, 0], [0, 0]]
     assert np.column_stack(one_hot_columns(pa.array([True, None]), "on", ("true",))).tolist() == [[1], [0]]
     assert np.column_stack(one_hot_columns(pa.nulls(2), "none", ("a",))).tolist() == [[0], [0]]
     with pytest.raises(ValueError, match="two of its public levels are the same"):
@@ -320,10 +292,7 @@ def test_parameters_that_make_no_sense_are_refused() -> None:
         ({"one_hot": {"sex": ["f", "f"]}}, "must be different from each other"),
         ({"one_hot": {"race": ["a"]}}, "has no column 'race'"),
         ({"one_hot": {"sex": ["f"]}, "drop": ["sex"]}, "one_hot names columns of X that are left out: sex"),
-        (
-            {"columns": ["age", "dose", "sex"], "one_hot": {"sex": ["f"]}, "person": "who"},
-            "person names the column 'who'",
-        ),
+        ({"columns": ["age", "dose", "sex"], "one_hot": {"sex": ["f"]}, "person": "who"}, "person names the column 'who'"),
     ):
         with pytest.raises(ValueError, match=message):
             PrivatePCA(1, epsilon=None, **given).fit(frame())

@@ -166,9 +166,7 @@ def test_too_many_names_are_not_written_out() -> None:
     assert (str(again), again.columns) == (str(error), bad)
 
 
-def test_a_file_that_is_damaged_further_down_keeps_its_first_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_damaged_further_down_keeps_its_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "people.parquet"
     pq.write_table(pa.table({"a": [1.0], "note": ["x"]}), path)
 

@@ -40,20 +40,7 @@ def columns(values: Any = SMALL) -> dict[str, Any]:
     return dict(zip(NAMES, np.asarray(values).T, strict=True))
 
 
-DTYPES = [
-    "bool",
-    "uint8",
-    "int8",
-    "int16",
-    "uint16",
-    "int32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    ">f8",
-]
+DTYPES = ["bool", "uint8", "int8", "int16", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64", ">f8"]
 
 
 SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
@@ -61,10 +48,7 @@ SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array
 COMMON = [dtype for dtype in DTYPES if dtype not in ("float16", ">f8")]
 
 
-@each(
-    ("store", "dtype"),
-    [*product([np.asarray, np.asfortranarray], DTYPES), *product(SPARSE, COMMON)],
-)
+@each(("store", "dtype"), [*product([np.asarray, np.asfortranarray], DTYPES), *product(SPARSE, COMMON)])
 def test_arrays_and_sparse_matrices_become_their_rows(store: Callable[[Any], Any], dtype: str) -> None:
     values = SMALL.astype(dtype)
     rows = as_rows(store(values))
@@ -106,18 +90,14 @@ def test_rows_pass_as_they_are_and_other_things_do_not() -> None:
     assert as_rows(rows) is rows
     for wrong in ([[1.0]], "text", None, pd.DataFrame({"a": [1.0]})):
         assert not is_arrow_like(wrong)
-        with pytest.raises(
-            ValueError, match=f"must be an array, a sparse matrix or a table, got {type(wrong).__name__}"
-        ):
+        with pytest.raises(ValueError, match=f"must be an array, a sparse matrix or a table, got {type(wrong).__name__}"):
             as_rows(wrong)
     with pytest.raises(ValueError, match=r"two dimensions, got shape \(4,\)"):
         as_rows(np.zeros(4))
 
 
 @pytest.mark.parametrize(
-    "column",
-    [["a", SECRET], pd.to_datetime(["2020-01-01", "2020-01-02"]), [[1.0], [2.0]]],
-    ids=["text", "dates", "lists"],
+    "column", [["a", SECRET], pd.to_datetime(["2020-01-01", "2020-01-02"]), [[1.0], [2.0]]], ids=["text", "dates", "lists"]
 )
 def test_columns_without_numbers_are_named_and_not_quoted(column: Any) -> None:
     with pytest.raises(ValueError, match=r"columns must hold numbers; these do not: note \(") as caught:
@@ -168,10 +148,7 @@ CSV = {
     "empty": ("", "is empty. It needs a line of column names"),
     "header only": ("a,b\n", "has a header and no rows"),
     "text": (f"a,b\n1,2\n3,x{SECRET}\n", "cannot be read after row 1: not a number in column 'b'"),
-    "ragged": (
-        f"a,b\n1,2\n3,4,{SECRET}\n",
-        "cannot be read after row 1: the next line has 3 fields and the header has 2",
-    ),
+    "ragged": (f"a,b\n1,2\n3,4,{SECRET}\n", "cannot be read after row 1: the next line has 3 fields and the header has 2"),
     "null": (f"a,b\n{SECRET},2\n3,\n", "column 'b' has missing values"),
     "NaN as text": (f"a,b\n{SECRET},2\n3,NaN\n", "column 'b' has missing values"),
     "date": (f"a,b\n{SECRET},2020-01-01\n", "not a number in column 'b'"),
@@ -352,15 +329,9 @@ ID_COLUMNS: dict[str, Any] = {
     "pandas index from elsewhere": pd.DataFrame({"who": IDS}, index=[9, 8, 7, 6, 5]),
     "dates": pa.table({"who": pd.to_datetime(["2020-01-02", "2020-01-01", "2020-01-02", "2020-01-03", "2020-01-02"])}),
     # One person twice in the dictionary is still one person.
-    "dictionary with a person twice": pa.table(
-        {"who": pa.DictionaryArray.from_arrays([0, 1, 2, 3, 0], ["b", "a", "b", "c"])}
-    ),
+    "dictionary with a person twice": pa.table({"who": pa.DictionaryArray.from_arrays([0, 1, 2, 3, 0], ["b", "a", "b", "c"])}),
     "chunks with dictionaries of their own": pa.table(
-        {
-            "who": pa.chunked_array(
-                [pa.array(IDS[:2]).dictionary_encode(), pa.array(IDS[2:]).dictionary_encode()],
-            )
-        }
+        {"who": pa.chunked_array([pa.array(IDS[:2]).dictionary_encode(), pa.array(IDS[2:]).dictionary_encode()])}
     ),
 }
 

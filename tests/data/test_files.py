@@ -37,10 +37,7 @@ def values(source: Any, **how: Any) -> Any:
 
 def refused(message: str, source: Any, **how: Any) -> None:
     """Both readers refuse the source for this reason, and nothing in the traceback shows the secret."""
-    for act in (
-        lambda: [list(read_table(source, **how).rows.blocks(100))],
-        lambda: list(open_source(source, **how).batches),
-    ):
+    for act in (lambda: [list(read_table(source, **how).rows.blocks(100))], lambda: list(open_source(source, **how).batches)):
         with pytest.raises(ValueError, match=message) as caught:
             act()
         assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -79,10 +76,7 @@ def test_notes_may_have_lines_and_separators_between_quotes(tmp_path: Path) -> N
     path.write_text('a,note,b\n1,"one, two\nthree ""quoted""",2\n3,"\n\n",4\n')
     assert values(path, drop=["note"]).tolist() == [[1, 2], [3, 4]]
     refused("after row 0: not a number in column 'note'", path)
-    assert read_table(path, passthrough=["note"]).passthrough["note"].to_pylist() == [
-        'one, two\nthree "quoted"',
-        "\n\n",
-    ]
+    assert read_table(path, passthrough=["note"]).passthrough["note"].to_pylist() == ['one, two\nthree "quoted"', "\n\n"]
 
 
 def test_truth_values_are_numbers_in_every_block(tmp_path: Path) -> None:
@@ -97,22 +91,14 @@ def test_truth_values_are_numbers_in_every_block(tmp_path: Path) -> None:
 BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
     "numbers for a header": (f"{SECRET},2\n3,4\n".encode(), "seems to have no header line", {}),
     "numbers with decimal commas": (f"{SECRET},5;2,5\n3;4\n".encode(), "seems to have no header line", {}),
-    "semicolons read with commas": (
-        f"a;b\n1;{SECRET}\n".encode(),
-        "another character between its columns",
-        {"separator": ","},
-    ),
+    "semicolons read with commas": (f"a;b\n1;{SECRET}\n".encode(), "another character between its columns", {"separator": ","}),
     "as many commas as semicolons": (b"a,b;c\n1,2;3\n", "a comma and a semicolon equally often", {}),
     "decimal comma between commas": (
         b"a,b\n1,2\n",
         "commas between its columns and as decimal mark",
         {"decimal": ",", "quote": None},
     ),
-    "one mark for two": (
-        b"a;b\n1;2\n",
-        "thousands and decimal are the same character",
-        {"decimal": ",", "thousands": ","},
-    ),
+    "one mark for two": (b"a;b\n1;2\n", "thousands and decimal are the same character", {"decimal": ",", "thousands": ","}),
     "mixed encodings": (
         f"a,b,note\n1,2,x\n3,4,\xfc{SECRET}\n".encode("latin-1"),
         "after row 1: the next line is not UTF-8",
@@ -124,21 +110,13 @@ BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
         "after row 5000: not a number in column 'a'",
         {},
     ),
-    "text in two columns": (
-        f"a,b,c,d\n1,x{SECRET},2,2020-01-01\n".encode(),
-        "after row 0: not a number in columns 'b', 'd'",
-        {},
-    ),
+    "text in two columns": (f"a,b,c,d\n1,x{SECRET},2,2020-01-01\n".encode(), "after row 0: not a number in columns 'b', 'd'", {}),
     "a second header": (b"a,b\n1,2\na,b\n", "after row 1: the next line is the header once more. Remove it", {}),
     "a longer header": (b"a,b\n1,2\na,b,c\n3,4,5\n", "is another header, with 3 names where the first has 2", {}),
     "another header": (b"a,b\n1,2\nx,b\n3,4\n", "after row 1: the next line has no number in any column", {}),
     "units below the header": (b"a;b\nmg;kg\n1,5;2,5\n", "after row 0: .* a line of units. Remove .* decimal", {}),
     "the same name twice": (f"a,b,a\n1,2,{SECRET}\n".encode(), "more than one column called 'a'", {}),
-    "a line too short": (
-        f"a,b\n1,2\n{SECRET}\n".encode(),
-        "after row 1: the next line has 1 fields and the header has 2",
-        {},
-    ),
+    "a line too short": (f"a,b\n1,2\n{SECRET}\n".encode(), "after row 1: the next line has 1 fields and the header has 2", {}),
     "nothing": (b"\n\n", "is empty", {}),
 }
 
@@ -204,14 +182,8 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path) -> None:
 
 FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
     "a column less": ({"a": [1.0]}, "part-001.parquet lacks columns that part-000.parquet has: b"),
-    "a column more": (
-        {"a": [1.0], "b": [2.0], "c": [3.0]},
-        "part-001.parquet has columns that part-000.parquet lacks: c",
-    ),
-    "another type": (
-        {"a": [1.0], "b": [SECRET]},
-        r"part-001.parquet has columns of another type .*: b \(text, there number\)",
-    ),
+    "a column more": ({"a": [1.0], "b": [2.0], "c": [3.0]}, "part-001.parquet has columns that part-000.parquet lacks: c"),
+    "another type": ({"a": [1.0], "b": [SECRET]}, r"part-001.parquet has columns of another type .*: b \(text, there number\)"),
 }
 
 

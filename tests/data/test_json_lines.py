@@ -30,9 +30,7 @@ def test_lines_of_json_are_a_table(tmp_path: Path, name: str) -> None:
     assert read_table(path, gaps=True, **how).columns == ("a", "b", "on")
     np.testing.assert_equal(values(path, **how), VALUES)
     np.testing.assert_equal(np.vstack(list(open_source(path, **how).batches)), VALUES)
-    np.testing.assert_equal(
-        values(path, na_values=[-4, 1e6], **how), [[1.5, 2, 1], [np.nan, np.nan, 0], [3, 0.5, np.nan]]
-    )
+    np.testing.assert_equal(values(path, na_values=[-4, 1e6], **how), [[1.5, 2, 1], [np.nan, np.nan, 0], [3, 0.5, np.nan]])
 
 
 def test_what_pandas_writes_comes_back(tmp_path: Path) -> None:
@@ -58,10 +56,7 @@ BAD = {
     "deep lists": ('{"a": 1}\n{"a": ' + "[" * 200_000 + "\n", "after row 1: the next line is not a JSON object"),
     "a key twice": ('{"a": 1}\n{"a": 1, "a": ' + SECRET + "}\n", "after row 1: the next line has a key twice"),
     "a key twice at once": ('{"a": 1, "b": 2, "a": ' + SECRET + "}\n", "after row 0: the next line has a key twice"),
-    "another key": (
-        '{"a": 1}\n{"a": 1}\n{"a": 1, "x' + SECRET + '": 2}\n',
-        "after row 2: .* a key that the first one lacks",
-    ),
+    "another key": ('{"a": 1}\n{"a": 1}\n{"a": 1, "x' + SECRET + '": 2}\n', "after row 2: .* a key that the first one lacks"),
     "text": ('{"a": 1, "b": "' + SECRET + '"}\n', r"these do not: b \(text\)"),
     "a list": ('{"a": 1, "b": [' + SECRET + "]}\n", r"these do not: b \(list or object\)"),
     "an infinite number": ('{"a": 1e999}\n', "column 'a' has infinite values"),

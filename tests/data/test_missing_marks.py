@@ -85,10 +85,6 @@ def test_people_and_levels_that_are_missing(tmp_path: Path, kind: str) -> None:
     pc.write_csv(table, path) if kind == "csv" else pq.write_table(table, path)
     asked: dict[str, Any] = {"columns": ["sex", "a"], "one_hot": {"sex": ["f", "m", "?"]}, "na_values": ["-9999", "?"]}
     found = read_table(path, **asked)
-    assert np.vstack([block.values for block in found.rows.blocks(9)]).tolist() == [
-        [1, 0, 0, 1],
-        [0, 0, 0, 2],
-        [0, 1, 0, 3],
-    ]
+    assert np.vstack([block.values for block in found.rows.blocks(9)]).tolist() == [[1, 0, 0, 1], [0, 0, 0, 2], [0, 1, 0, 3]]
     with pytest.raises(ValueError, match='person column "who"'):
         read_table(path, person="who", **asked)

@@ -36,9 +36,7 @@ STORAGES: dict[str, Callable[[Array], Rows]] = {
     "sparse": lambda values: SparseRows(sp.csr_array(values)),
     "arrow": arrow,
     "weighted": lambda values: WeightedRows(DenseRows(values), 1 / np.arange(1.0, len(values) + 1)),
-    "weighted sparse": lambda values: WeightedRows(
-        SparseRows(sp.csr_array(values)), 1 / np.arange(1.0, len(values) + 1)
-    ),
+    "weighted sparse": lambda values: WeightedRows(SparseRows(sp.csr_array(values)), 1 / np.arange(1.0, len(values) + 1)),
     "watched": lambda values: WatchedRows(DenseRows(values), lambda _: None),
     "named": lambda values: NamedRows(DenseRows(values), ("age", "pulse", "salt")),
 }
@@ -143,8 +141,7 @@ def test_weights_of_each_person_sum_to_one(identifiers: st.SearchStrategy[Any], 
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [[1.0, np.nan], ["ann", None], [None, None], [np.datetime64("2020-01-01"), np.datetime64("NaT")], [b"x", 1, None]],
+    "ids", [[1.0, np.nan], ["ann", None], [None, None], [np.datetime64("2020-01-01"), np.datetime64("NaT")], [b"x", 1, None]]
 )
 def test_a_row_of_nobody_is_refused(ids: list[Any]) -> None:
     with pytest.raises(ValueError, match="missing"):
@@ -180,9 +177,7 @@ def test_block_sizes_are_bounded_and_shrink_with_width(one: int, other: int) -> 
 
 def test_shared_work_goes_by_order_and_not_by_time() -> None:
     rng = np.random.default_rng(0)
-    items = [
-        (index, value, wait) for index, (value, wait) in enumerate(zip(rng.random(40), rng.random(40), strict=True))
-    ]
+    items = [(index, value, wait) for index, (value, wait) in enumerate(zip(rng.random(40), rng.random(40), strict=True))]
 
     def run(count: int, *, reverse_waits: bool) -> list[list[tuple[int, float]]]:
         workers: list[list[tuple[int, float]]] = [[] for _ in range(count)]

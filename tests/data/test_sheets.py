@@ -105,9 +105,7 @@ def test_gaps_dates_and_errors_are_told_apart(tmp_path: Path) -> None:
         ["", 0, None, None, "y", 5],
     )
     table = read_table(path, columns=["n", "on"], passthrough=["when", "at", "word", "wrong"], gaps=True)
-    np.testing.assert_equal(
-        np.vstack([block.values for block in table.rows.blocks(9)]), [[1, 1], [np.nan, 0], [np.nan, 0]]
-    )
+    np.testing.assert_equal(np.vstack([block.values for block in table.rows.blocks(9)]), [[1, 1], [np.nan, 0], [np.nan, 0]])
     assert table.passthrough["when"].to_pylist() == ["2020-01-02 03:04:05", "1999-12-31 00:00:00", None]
     assert table.passthrough["at"].to_pylist() == ["06:30:00", None, None]
     assert table.passthrough["wrong"].to_pylist() == ["#DIV/0!", "#N/A", "5"]
@@ -126,21 +124,13 @@ def test_the_same_sheet_in_the_other_calendar(tmp_path: Path) -> None:
     book.active.append(["a", "when"])
     book.active.append([1, datetime(2020, 1, 2)])
     book.save(path)
-    assert read_table(path, columns=["a"], passthrough=["when"]).passthrough["when"].to_pylist() == [
-        "2020-01-02 00:00:00"
-    ]
+    assert read_table(path, columns=["a"], passthrough=["when"]).passthrough["when"].to_pylist() == ["2020-01-02 00:00:00"]
 
 
 def test_number_formats_of_people_are_told_from_dates(tmp_path: Path) -> None:
     path = tmp_path / "a.xlsx"
     book = openpyxl.Workbook()
-    formats = {
-        "euro": '#,##0.00 "day"',
-        "red": "[Red]0.0;\\d-0.0",
-        "yes": "General",
-        "day": "dd/mm/yyyy",
-        "long": "[h]:mm",
-    }
+    formats = {"euro": '#,##0.00 "day"', "red": "[Red]0.0;\\d-0.0", "yes": "General", "day": "dd/mm/yyyy", "long": "[h]:mm"}
     book.active.append(list(formats))
     book.active.append([43831.5] * len(formats))
     for cell, number_format in zip(book.active[2], formats.values(), strict=True):
@@ -177,9 +167,7 @@ def test_an_error_about_the_header_says_what_to_type(tmp_path: Path) -> None:
     book = openpyxl.load_workbook(path)
     book.active["A1"] = f"Patients of {SECRET}"
     book.save(path)
-    assert "names are in row 4, give --skip-rows 3" in refused(
-        "first row with a value is row 1. It has 1 column, and", path
-    )
+    assert "names are in row 4, give --skip-rows 3" in refused("first row with a value is row 1. It has 1 column, and", path)
     assert values(path, skip_rows=3).tolist() == values(path, skip_rows=1).tolist() == frame.to_numpy().tolist()
     refused("cell B1 must be a column name, and holds a date", saved(path, ["a", date(2020, 1, 1)], [1, 2]))
     message = refused("cell A1 has a number where a column name must be", saved(path, [int(SECRET), "b"], [1, 2]))
@@ -199,9 +187,7 @@ BOMB = '<!DOCTYPE z [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
     path, row = tmp_path / "a.xlsx", '<row><c t="inlineStr"><is><t>a</t></is></c></row>'
     for declared in (BOMB, "<!DOCTYPE worksheet>", '<!DOCTYPE w SYSTEM "file:///etc/passwd">'):
-        refused(
-            "has a document type declaration", with_cells(path, row + "<row><c><v>1</v></c></row>", before=declared)
-        )
+        refused("has a document type declaration", with_cells(path, row + "<row><c><v>1</v></c></row>", before=declared))
     for part in ("xl/workbook.xml", "xl/styles.xml", "_rels/.rels", "xl/_rels/workbook.xml.rels"):
         saved(path, ["a"], [1])
         changed(path, part, lambda xml: BOMB.encode() + xml.partition(b"?>")[2])
@@ -220,9 +206,7 @@ def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
         refused("cannot be read as xlsx", with_cells(path, rows))
     refused("cannot be read as xlsx", with_cells(path, f'{row}<row><c r="A2"><v>1</v></c><c r="A2"><v>2</v></c></row>'))
     saved(path, ["a"], [1])
-    refused(
-        "cannot be read as xlsx", changed(path, "_rels/.rels", lambda xml: re.sub(rb"<Relationship [^>]*/>", b"", xml))
-    )
+    refused("cannot be read as xlsx", changed(path, "_rels/.rels", lambda xml: re.sub(rb"<Relationship [^>]*/>", b"", xml)))
     saved(path, ["a"], [1])
     refused("cannot be read as xlsx", changed(path, "xl/workbook.xml", lambda xml: re.sub(rb' r:id="[^"]*"', b"", xml)))
     path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + b"x" * 600)
@@ -263,16 +247,12 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A file, written once: each writing has another time in it."""
-    return saved(
-        tmp_path_factory.mktemp("sheets") / "a.xlsx", ["a", "b"], *([i, i / 8] for i in range(20))
-    ).read_bytes()
+    return saved(tmp_path_factory.mktemp("sheets") / "a.xlsx", ["a", "b"], *([i, i / 8] for i in range(20))).read_bytes()
 
 
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_damaged_sheet_is_read_or_refused_and_never_anything_else(
-    data: st.DataObject, tmp_path: Path, whole: bytes
-) -> None:
+def test_a_damaged_sheet_is_read_or_refused_and_never_anything_else(data: st.DataObject, tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "a.xlsx"
     path.write_bytes(whole)
     part = data.draw(st.sampled_from(["", "xl/worksheets/sheet1.xml", "xl/workbook.xml", "xl/styles.xml"]))

@@ -87,9 +87,7 @@ def test_csv_gives_the_same_rows_however_its_bytes_arrive(data: bytes, size: int
 
 
 @given(
-    st.lists(
-        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=9
-    ),
+    st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=9),
     st.integers(1, 40),
 )
 @settings(max_examples=40)
@@ -133,18 +131,12 @@ def test_a_first_line_of_numbers_is_no_header() -> None:
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "text": (b"a,b\n1,2\n3,x987654.321\n", "cannot be read after row 1: not a number in column 'b'"),
-    "one field more": (
-        b"a,b\n1,2,987654.321\n",
-        "cannot be read after row 0: the next line has 3 fields and the header has 2",
-    ),
+    "one field more": (b"a,b\n1,2,987654.321\n", "cannot be read after row 0: the next line has 3 fields and the header has 2"),
     "decimal commas between commas": (
         b"a,b\n1,5,2,987654\n",
         "4 fields and the header has 2. Correct that line. If its numbers have decimal commas, quote them, or put semicolons",
     ),
-    "one field less": (
-        b"a,b\n987654.321\n",
-        "cannot be read after row 0: the next line has 1 fields and the header has 2",
-    ),
+    "one field less": (b"a,b\n987654.321\n", "cannot be read after row 0: the next line has 1 fields and the header has 2"),
     "another separator": (b"a%b\n1;987654.321,3\n", "the next line has 2 fields and the header has 1"),
     "a newline in a number": (b'a,b\n1,"987654.321\n2"\n', "cannot be read after row 0"),
     "an open quote in the header": (b'a,"b\n1,987654.321\n', "first line that is not separated values"),
@@ -303,9 +295,7 @@ def test_other_files_are_read_as_tables_are(tmp_path: Path) -> None:
         assert np.allclose(all_of(open_source(str(tmp_path / name))), VALUES)
     assert np.array_equal(all_of(open_source(tmp_path / "readings.txt", kind="csv")), VALUES)
     assert next(iter(open_source(tmp_path / "x.svm", features=5).batches)).shape == (4, 5)
-    refused(
-        lambda: open_source(tmp_path / "readings.txt"), "has the unknown ending '.txt'; use one of .*or give its format"
-    )
+    refused(lambda: open_source(tmp_path / "readings.txt"), "has the unknown ending '.txt'; use one of .*or give its format")
     refused(lambda: open_source(tmp_path), "is a folder without Parquet files")
     refused(lambda: open_source(tmp_path / "missing.csv"), "missing.csv does not exist")
     refused(lambda: open_source(tmp_path / "x.npy", drop=["a"]), "is npy and has no column names. Leave out drop")

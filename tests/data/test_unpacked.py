@@ -31,9 +31,7 @@ def packed(path: Path, line: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "line"), [("a.csv.gz", b"0,0\n"), ("a.tsv.zst", b"0,0\n"), ("a.jsonl.gz", b'{"a":0}\n')]
-)
+@pytest.mark.parametrize(("name", "line"), [("a.csv.gz", b"0,0\n"), ("a.tsv.zst", b"0,0\n"), ("a.jsonl.gz", b'{"a":0}\n')])
 def test_text_that_unpacks_to_too_much_is_refused(tmp_path: Path, name: str, line: bytes) -> None:
     path = packed(tmp_path / name, line)
     assert path.stat().st_size < MIB
@@ -95,9 +93,7 @@ def test_honest_files_that_shrink_well_are_read(tmp_path: Path) -> None:
     """A table of zeros with a one in a hundred, and a small file of the same line."""
     rng = np.random.default_rng(1)
     values = (rng.random((20_000, 100)) < 0.01).astype(int)
-    text = (
-        "\n".join([",".join(f"c{place}" for place in range(100)), *(",".join(map(str, row)) for row in values)]) + "\n"
-    )
+    text = "\n".join([",".join(f"c{place}" for place in range(100)), *(",".join(map(str, row)) for row in values)]) + "\n"
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert read_table(tmp_path / "a.csv.gz").rows.shape == values.shape
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000_000))

@@ -60,9 +60,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("write", [plain, model, head, new_ledger, notes])
-def test_the_file_then_its_name_then_its_folder(
-    tmp_path: Path, happened: list[str], write: Callable[[Path], None]
-) -> None:
+def test_the_file_then_its_name_then_its_folder(tmp_path: Path, happened: list[str], write: Callable[[Path], None]) -> None:
     target = tmp_path / "target"
     write(target)
     (at,) = [place for place, words in enumerate(happened) if words.endswith(f"becomes {target}")]

@@ -64,9 +64,7 @@ def test_a_stream_that_stays_is_left_alone(way: str) -> None:
 
 @pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_streams_at_many_sites_say_so_too_and_name_no_site(trust: Any) -> None:
-    stream = FederatedStream(
-        1, epsilon=1.0, delta=1e-6, random_state=0, slots=SLOTS, row_bound=2.0, trust=trust, max_lateness=1
-    )
+    stream = FederatedStream(1, epsilon=1.0, delta=1e-6, random_state=0, slots=SLOTS, row_bound=2.0, trust=trust, max_lateness=1)
     said = []
     for slot in range(SLOTS):
         parts = np.split(rows(slot, moved=5.0 if slot >= MOVES else 0.0), 4)
@@ -126,13 +124,7 @@ def test_a_shift_for_a_few_slots_is_said_as_long_as_it_shows() -> None:
 def level(number: int, mean: Array, *, count: float = 1000.0, noise: float = 0.0, counted: float = 0.0) -> Levels:
     energy = count * (float(mean @ mean) + 0.5)
     return Levels.of(
-        number,
-        count * mean,
-        energy=energy,
-        weight=count,
-        total_noise=noise,
-        energy_noise=2 * noise,
-        weight_noise=counted,
+        number, count * mean, energy=energy, weight=count, total_noise=noise, energy_noise=2 * noise, weight_noise=counted
     )
 
 

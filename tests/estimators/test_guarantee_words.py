@@ -142,13 +142,10 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "peers, noise in pairs": lambda: peers(noise="pairwise"),
     "peers, noise in pairs, two colluders": lambda: peers(noise="pairwise", colluders=2, noise_graph="complete"),
     "peers, each all of the noise": lambda: peers(noise="independent"),
-    "peers, people with several rows": lambda: (
-        GossipPCA(2, **BOUND, graph="complete", person="who").fit(TABLES).guarantee_
-    ),
+    "peers, people with several rows": lambda: GossipPCA(2, **BOUND, graph="complete", person="who").fit(TABLES).guarantee_,
     "peers, one gone": lambda: peers(noise="independent", restarts=2, quorum=4, faults=Faults(dies={"peer 1": 8})),
     "peers, apart, a bound on mu": lambda: apart(
-        PeersAlone(names=FOUR, counted=FOUR, colluders=1, excess=1.25, apart=True, restarts=1, ratio=32.0, exact=False),
-        "peer",
+        PeersAlone(names=FOUR, counted=FOUR, colluders=1, excess=1.25, apart=True, restarts=1, ratio=32.0, exact=False), "peer"
     ),
     "peers, known seed": lambda: peers(random_state=1),
     "stream, at synchronisations": lambda: stream().guarantee_,
@@ -233,16 +230,7 @@ def test_it_fits_on_one_page_in_short_sentences(name: str) -> None:
 
 def test_sentences_are_the_words_of_the_field() -> None:
     """Words that users should not meet in what they sign."""
-    old = (
-        "promise",
-        "cut to",
-        "mail",
-        "on its side",
-        "among them",
-        "a further cost",
-        "which is public, stays",
-        "whoever",
-    )
+    old = ("promise", "cut to", "mail", "on its side", "among them", "a further cost", "which is public, stays", "whoever")
     for path in GOLDEN.iterdir():
         text = " ".join(path.read_text(encoding="utf-8").split())
         for word in old:

@@ -16,9 +16,9 @@ EXACT: Final[dict[str, Any]] = {
         k, epsilon=None, method="power", rounds=200, random_state=0, **more
     ).fit(X),
     "sites": lambda k, X, **more: FederatedPCA(k, epsilon=None, random_state=0, **more).fit(np.array_split(X, 3)),
-    "peers": lambda k, X, **more: GossipPCA(
-        k, graph="complete", epsilon=None, method="krylov", random_state=0, **more
-    ).fit(np.array_split(X, 3)),
+    "peers": lambda k, X, **more: GossipPCA(k, graph="complete", epsilon=None, method="krylov", random_state=0, **more).fit(
+        np.array_split(X, 3)
+    ),
     "stream": lambda k, X, **more: StreamingPCA(k, epsilon=None, **more).fit(X),
 }
 
@@ -116,9 +116,9 @@ def test_rows_that_are_all_noise_have_a_likelihood(method: str) -> None:
     "fitted",
     [
         lambda: FederatedPCA(2, epsilon=2.0, delta=1e-6, row_bound=14.0, random_state=0).fit(np.array_split(rows(), 3)),
-        lambda: GossipPCA(
-            2, graph="ring", epsilon=2.0, delta=1e-6, row_bound=14.0, method="covariance", random_state=0
-        ).fit(np.array_split(rows(), 3)),
+        lambda: GossipPCA(2, graph="ring", epsilon=2.0, delta=1e-6, row_bound=14.0, method="covariance", random_state=0).fit(
+            np.array_split(rows(), 3)
+        ),
     ],
     ids=["sites", "peers"],
 )

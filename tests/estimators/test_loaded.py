@@ -20,9 +20,7 @@ from eigenveil.data.people import Withheld
 from eigenveil.estimators.fitted import record_of
 from estimators.tables import NAMES, rows
 
-FRAME = pd.DataFrame(rows(800), columns=NAMES).assign(
-    sex=np.tile(["f", "m"], 400), who=np.arange(800) // 2, note="free text"
-)
+FRAME = pd.DataFrame(rows(800), columns=NAMES).assign(sex=np.tile(["f", "m"], 400), who=np.arange(800) // 2, note="free text")
 SITES = {name: FRAME[at * 200 : at * 200 + 200] for at, name in enumerate("abcd")}
 BUDGET: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "row_bound": 12.0}
 CHOSEN: dict[str, Any] = {"columns": [*NAMES, "sex"], "one_hot": {"sex": ["f", "m"]}}
@@ -32,9 +30,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "private": lambda: PrivatePCA(2, **BUDGET, **CHOSEN, person="who", whiten=True).fit(FRAME),
     "power": lambda: PrivatePCA(2, **BUDGET, **BASIC, method="power").fit(FRAME),
     "counts": lambda: PrivatePCA(2, **BUDGET, **BASIC, missing="counts").fit(FRAME),
-    "units": lambda: PrivatePCA(2, **(BUDGET | {"row_bound": "private", "epsilon": 8.0}), **BASIC, scale="private").fit(
-        FRAME
-    ),
+    "units": lambda: PrivatePCA(2, **(BUDGET | {"row_bound": "private", "epsilon": 8.0}), **BASIC, scale="private").fit(FRAME),
     "arrays": lambda: PrivatePCA(
         2, **BUDGET, **BASIC, center=np.zeros(6), scale=tuple(range(1, 7)), drop=["note", "sex", "who"]
     ).fit(FRAME),
@@ -70,9 +66,7 @@ def test_what_was_saved_is_fitted_again(kind: str, tmp_path: Path) -> None:
     assert again.get_feature_names_out().tolist() == pca.get_feature_names_out().tolist()
     for name in sorted(name for name in vars(again) if name.endswith("_") and name != "model_"):
         mine, theirs = getattr(pca, name), getattr(again, name)
-        assert (
-            np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs or name == "subspace_"
-        ), name
+        assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs or name == "subspace_", name
     for name in ("noise_variance_", "observed_fraction_", "bound_usage_", "warnings_", "guarantee_", "n_features_in_"):
         assert hasattr(again, name)
     # A file has the components and the average variance beside them.
@@ -96,13 +90,7 @@ class Drawn:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "graph",
-    [
-        Graph.of("abcd", EDGES),
-        Drawn(),
-        set(EDGES),
-        {"a": {"b", "d"}, "b": {"a", "c"}, "c": {"b", "d"}, "d": {"a", "c"}},
-    ],
+    "graph", [Graph.of("abcd", EDGES), Drawn(), set(EDGES), {"a": {"b", "d"}, "b": {"a", "c"}, "c": {"b", "d"}, "d": {"a", "c"}}]
 )
 def test_a_graph_is_kept_however_it_was_given(graph: Any, tmp_path: Path) -> None:
     pca = GossipPCA(1, **BUDGET, columns=NAMES, graph=graph, random_state=1).fit(SITES)
@@ -168,20 +156,7 @@ def test_secrets_are_not_in_the_file(tmp_path: Path) -> None:
 def test_the_command_writes_a_loadable_fit(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "people.csv", index=False)
     target = tmp_path / "m.safetensors"
-    how = (
-        "--drop",
-        "note",
-        "--one-hot",
-        "sex=f,m",
-        "--person",
-        "who",
-        "--row-bound",
-        12,
-        "--epsilon",
-        2,
-        "--delta",
-        1e-6,
-    )
+    how = ("--drop", "note", "--one-hot", "sex=f,m", "--person", "who", "--row-bound", 12, "--epsilon", 2, "--delta", 1e-6)
     eigenveil("fit", tmp_path / "people.csv", "-k", 2, *how, "-o", target)
     pca: Any = PrivatePCA.load(target)
     np.testing.assert_array_equal(pca.transform(FRAME), Model.load(target).transform(FRAME[FRAME.columns[::-1]]))

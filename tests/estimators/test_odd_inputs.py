@@ -15,15 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 from each import each
-from eigenveil import (
-    FederatedPCA,
-    GossipPCA,
-    PrivatePCA,
-    PrivateRecommender,
-    StreamingPCA,
-    find_bounds,
-    find_column_bounds,
-)
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, PrivateRecommender, StreamingPCA, find_bounds, find_column_bounds
 from eigenveil.data.rows import FILL_PUBLICLY, DenseRows, Symmetric
 from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.estimators.bounds.spectrum import released_spectrum

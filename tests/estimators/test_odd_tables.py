@@ -117,9 +117,7 @@ def test_a_column_of_pandas_is_taken_or_named(kind: str) -> None:
         assert (error is None) == number, (name, error)
         assert error is None or "x" in str(error)
         # One table of a fit has the error itself, with the column in it. Sites and peers put their own name first.
-        assert (
-            error is None or name in ("sites", "peers") or (isinstance(error, ColumnsError) and error.columns == ("x",))
-        )
+        assert error is None or name in ("sites", "peers") or (isinstance(error, ColumnsError) and error.columns == ("x",))
     for fit in OTHERS.values():
         tried(fit, frame(column()))
 

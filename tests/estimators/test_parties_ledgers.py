@@ -47,9 +47,7 @@ FITS: dict[str, Callable[..., Any]] = {
     "slots": stream,
     "masked slots": lambda ledger: stream(ledger, trust="masked"),
     "users": lambda ledger: PrivateRecommender(2, ledger=ledger, on_noise="warn", **GIVEN).fit(USERS),
-    "masked users": lambda ledger: PrivateRecommender(2, trust="masked", ledger=ledger, on_noise="warn", **GIVEN).fit(
-        USERS
-    ),
+    "masked users": lambda ledger: PrivateRecommender(2, trust="masked", ledger=ledger, on_noise="warn", **GIVEN).fit(USERS),
 }
 
 
@@ -87,9 +85,7 @@ def test_another_unit_is_refused_before_anything_is_charged(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FITS)
-def test_nobody_else_can_spend_what_running_parties_need(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_else_can_spend_what_running_parties_need(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, reserve = Ledger.open(tmp_path / "people.ledger", "people", epsilon=1.0, delta=1e-5), FileStore.reserve
 
     def raced(self: FileStore, *args: Any, **more: Any) -> Any:

@@ -26,14 +26,7 @@ SECRETS: Final = (
     Ledger(epsilon=PRIVATE, delta=0.1),
 )
 # Those whose check lets nothing by that is not public. One more must be looked at by a person.
-PUBLIC_IN_ALL_FORMS: Final = {
-    "column_bounds",
-    "local_steps",
-    "missing_fill",
-    "missing_groups",
-    "one_hot",
-    "participation",
-}
+PUBLIC_IN_ALL_FORMS: Final = {"column_bounds", "local_steps", "missing_fill", "missing_groups", "one_hot", "participation"}
 
 
 def asked_of(kind: Any, **changes: Any) -> Any:
@@ -52,18 +45,7 @@ def test_no_text_array_or_object_is_recorded(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_seeds_budgets_and_limits_are_not_recorded(kind: Any) -> None:
-    never = {
-        "random_state",
-        "epsilon",
-        "delta",
-        "memory_limit",
-        "deadline",
-        "retries",
-        "quorum",
-        "ledger",
-        "person",
-        "people",
-    }
+    never = {"random_state", "epsilon", "delta", "memory_limit", "deadline", "retries", "quorum", "ledger", "person", "people"}
     for name in never & set(declared(kind)):
         assert name not in asked_settings(asked_of(kind, **{name: 3})), name
     assert {name for name, one in declared(kind).items() if one.param.recorded} <= PUBLIC_IN_ALL_FORMS
@@ -103,9 +85,7 @@ def test_a_model_records_what_was_asked_and_no_rows() -> None:
     rows = np.random.default_rng(0).standard_normal((200, 4))
     given: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "row_bound": 5.0, "random_state": 271828}
     people = [f"person {at}" for at in range(200)]
-    settings = (
-        PrivatePCA(2, person=people, center=np.zeros(4), column_bounds=(-3, 3.0), **given).fit(rows).model_.settings
-    )
+    settings = PrivatePCA(2, person=people, center=np.zeros(4), column_bounds=(-3, 3.0), **given).fit(rows).model_.settings
     assert (settings["n_components"], settings["row_bound"], settings["column_bounds"]) == (2, 5.0, [-3, 3.0])
     assert settings["center"] == "one number per column"
     assert "271828" not in str(dict(settings)) and "person" not in str(dict(settings))

@@ -40,9 +40,7 @@ GIVEN: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
 FIT: dict[str, Any] = {**GIVEN, "neighbours": "zero-out"}
 FITS: dict[str, Callable[[Any, Ledger], Guarantee]] = {
     "covariance": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **FIT).fit(rows).guarantee_,
-    "power": lambda rows, ledger: (
-        PrivatePCA(2, row_bound=9.0, method="power", ledger=ledger, **FIT).fit(rows).guarantee_
-    ),
+    "power": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, method="power", ledger=ledger, **FIT).fit(rows).guarantee_,
     "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **FIT).fit(rows).guarantee_,
     "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **FIT).guarantee,
     "columns": lambda rows, ledger: find_column_bounds(rows, ledger=ledger, **FIT).guarantee,
@@ -224,11 +222,7 @@ def test_people_are_told_apart_by_their_column() -> None:
     found = fit("patient", table.drop(columns="family"))
     assert ledger.unit == found.protects == PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient")
     written = ledger.charges
-    for person, rows in (
-        ("family", table.drop(columns="patient")),
-        (None, ROWS[:4000]),
-        (table["patient"], ROWS[:4000]),
-    ):
+    for person, rows in (("family", table.drop(columns="patient")), (None, ROWS[:4000]), (table["patient"], ROWS[:4000])):
         with pytest.raises(UnitMismatch):
             fit(person, rows)
     assert ledger.charges == written and ledger.reserved_mu == 0

@@ -91,9 +91,7 @@ def released_variance(pca: PrivatePCA, X: Any, y: Any = None) -> float:
 def search(ledger: Ledger) -> GridSearchCV:
     """Two candidates on two folds, and a last fit of the better one: five fits."""
     grid = {"n_components": [1, 3]}
-    return GridSearchCV(
-        private(ledger=ledger, mean_bound=12.0), grid, scoring=released_variance, cv=2, error_score="raise"
-    )
+    return GridSearchCV(private(ledger=ledger, mean_bound=12.0), grid, scoring=released_variance, cv=2, error_score="raise")
 
 
 def test_a_grid_search_spends_from_one_ledger() -> None:

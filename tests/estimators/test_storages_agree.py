@@ -59,9 +59,7 @@ def test_sparse_rows_give_what_dense_rows_give_and_stay_sparse(method: str, plac
 def test_entries_stored_in_parts_are_one_entry(method: str) -> None:
     values = sparse_rows()
     whole = sp.csr_array(values)
-    parts = sp.csr_array(
-        (np.repeat(whole.data / 4, 4), np.repeat(whole.indices, 4), 4 * whole.indptr), shape=values.shape
-    )
+    parts = sp.csr_array((np.repeat(whole.data / 4, 4), np.repeat(whole.indices, 4), 4 * whole.indptr), shape=values.shape)
     found = private(2, method=method, row_bound=3.0).fit(parts)
     assert distance(found, private(2, method=method, row_bound=3.0).fit(values)) < ON_GRID
 

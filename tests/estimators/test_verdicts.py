@@ -39,9 +39,7 @@ FITS: dict[str, Callable[..., Any]] = {
     "hub": lambda values, **more: FederatedPCA(3, trust="hub", **BUDGET | more).fit(sites_of(values)),
     "sites": lambda values, **more: FederatedPCA(3, trust="site", **BUDGET | more).fit(sites_of(values)),
     "masked": lambda values, **more: FederatedPCA(3, trust="masked", **BUDGET | more).fit(sites_of(values)),
-    "kept products": lambda values, **more: FederatedPCA(3, method="krylov", trust="hub", **BUDGET | more).fit(
-        sites_of(values)
-    ),
+    "kept products": lambda values, **more: FederatedPCA(3, method="krylov", trust="hub", **BUDGET | more).fit(sites_of(values)),
     "peers": lambda values, **more: GossipPCA(3, graph="ring", **BUDGET | more).fit(sites_of(values)),
     "stream": lambda values, **more: StreamingPCA(3, **BUDGET | more).fit(values),
 }
@@ -101,9 +99,7 @@ def test_where_all_is_well_nothing_is_said(fit: str) -> None:
 def test_a_bound_far_below_the_rows_is_noticed(fit: str) -> None:
     pca, sentences = said(fit, table(), row_bound=0.5)
     assert list(pca.warnings_) == sentences
-    assert any(
-        words.startswith("Nearly every row was clipped") and "row_bound='private'" in words for words in sentences
-    )
+    assert any(words.startswith("Nearly every row was clipped") and "row_bound='private'" in words for words in sentences)
     assert pca.bound_usage_ == pytest.approx(1.0, abs=0.1)
 
 

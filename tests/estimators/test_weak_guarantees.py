@@ -7,15 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from eigenveil import (
-    FederatedPCA,
-    GossipPCA,
-    PrivatePCA,
-    StreamingPCA,
-    find_bounds,
-    find_column_bounds,
-    released_spectrum,
-)
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA, find_bounds, find_column_bounds, released_spectrum
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import WeakGuaranteeWarning
 from eigenveil.privacy.facts import weak_words
@@ -32,9 +24,7 @@ FITS: Final[dict[str, Callable[..., Any]]] = {
     "bound on rows": lambda **budget: find_bounds(rows(), **budget).guarantee,
     "bounds on columns": lambda **budget: find_column_bounds(rows(), **budget).guarantee,
     "spectrum": lambda **budget: released_spectrum(rows(), **BOUND, **budget).guarantee,
-    "recommender": lambda **budget: (
-        PrivateRecommender(2, on_noise="warn", **budget).fit((rows() > 1).astype(float)).guarantee_
-    ),
+    "recommender": lambda **budget: PrivateRecommender(2, on_noise="warn", **budget).fit((rows() > 1).astype(float)).guarantee_,
 }
 
 
@@ -52,10 +42,7 @@ def notes_of(guarantee: Any) -> list[str]:
 @pytest.mark.parametrize("kind", FITS)
 @pytest.mark.parametrize(
     ("budget", "first"),
-    [
-        ({"epsilon": 20.5, "delta": 1e-6}, "Epsilon is 20.5."),
-        ({"epsilon": 4.0, "delta": 0.02}, "Delta is "),
-    ],
+    [({"epsilon": 20.5, "delta": 1e-6}, "Epsilon is 20.5."), ({"epsilon": 4.0, "delta": 0.02}, "Delta is ")],
     ids=["epsilon", "delta"],
 )
 def test_a_weak_budget_is_said_twice(kind: str, budget: Any, first: str) -> None:

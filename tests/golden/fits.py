@@ -40,16 +40,7 @@ _NUMBERS: Final = (
     "item_degrees_",
 )
 # The same of a search for bounds or a spectrum.
-_RESULTS: Final = (
-    "row_bound",
-    "mean_bound",
-    "center",
-    "low",
-    "high",
-    "clipped",
-    "people",
-    "people_error",
-)
+_RESULTS: Final = ("row_bound", "mean_bound", "center", "low", "high", "clipped", "people", "people_error")
 _TEXTS: Final = ("method_", "rounds_", "n_above_noise_", "row_bound_", "clipped_fraction_", "bound_usage_", "warnings_")
 
 
@@ -88,11 +79,7 @@ def fit_entry(make: Callable[[], Any]) -> str:
         numbers = getattr(fitted, name, None)
         if numbers is not None:
             lines.append(f"{name} {digest(numbers, bits=False)} bits {digest(numbers, bits=True)}")
-    lines += [
-        f"{name} {_shown(getattr(fitted, name))}"
-        for name in (*_TEXTS, "note")
-        if getattr(fitted, name, None) is not None
-    ]
+    lines += [f"{name} {_shown(getattr(fitted, name))}" for name in (*_TEXTS, "note") if getattr(fitted, name, None) is not None]
     if hasattr(fitted, "model_"):
         lines += [f"setting {name} = {_shown(value)}" for name, value in sorted(fitted.model_.settings.items())]
     guarantee = getattr(fitted, "guarantee_", None) or fitted.guarantee
@@ -228,9 +215,7 @@ def _peers() -> Iterator[tuple[str, Callable[[], Any]]]:
         for noise in ("pairwise", "independent"):
             yield one(f"{method}, {noise}", method=method, noise=noise)
         yield one(f"{method}, exact", method=method, noise=None, row_bound=None, **EXACT)
-        yield one(
-            f"{method}, exact, missing", gaps, method=method, noise=None, row_bound=None, missing="counts", **EXACT
-        )
+        yield one(f"{method}, exact, missing", gaps, method=method, noise=None, row_bound=None, missing="counts", **EXACT)
         yield one(f"{method}, not centered", method=method, center=None)
         yield one(f"{method}, bound found", method=method, row_bound="private", noise="independent")
         yield one(f"{method}, units", method=method, row_bound="private", scale="private", noise="independent")

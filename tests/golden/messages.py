@@ -69,10 +69,7 @@ def _sent(run: Callable[[Faults], None]) -> list[str]:
     def drawn(size: int) -> bytes:
         return hashlib.shake_256(f"golden {next(draws)}".encode()).digest(size)
 
-    with (
-        patch("os.urandom", drawn),
-        patch.object(Identity, "fresh", lambda: Identity(drawn(KEY))),
-    ):
+    with patch("os.urandom", drawn), patch.object(Identity, "fresh", lambda: Identity(drawn(KEY))):
         run(Faults(meddle=note))
     # Peers send thousands of messages: what came late is counted.
     rest = hashlib.sha256("\n".join(lines[_SHOWN:]).encode()).hexdigest()[:12]

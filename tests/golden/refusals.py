@@ -99,10 +99,7 @@ WRONG: Final[dict[str, tuple[Any, ...]]] = {
     "fanout": (1, None, 2.5),
     "align": ("rotate", None),
     "local_steps": (0, 1.5, None, [], [2, 0], ("decay",), ("decay", 3, 4), ("decay", "4"), ("growth", 4)),
-    "participation": (
-        *("half", ("poisson", 2), ("with-replacement",)),
-        *(("without-replacement", at) for at in (0, 9, 1.5)),
-    ),
+    "participation": (*("half", ("poisson", 2), ("with-replacement",)), *(("without-replacement", at) for at in (0, 9, 1.5))),
     "survivors": (1, 99, "x"),
     "colluders": (0, 99, "x"),
     "quorum": (0, 9, 0.0, 1.5, np.nan, "all", True, 0.4, 2),
@@ -336,9 +333,7 @@ def refusals() -> dict[str, str]:
             has = inspect.signature(make).parameters
             for name in WRONG:
                 if name in has:
-                    lines = [
-                        (_written(value), _refusal(make, table, settings | {name: value})) for value in WRONG[name]
-                    ]
+                    lines = [(_written(value), _refusal(make, table, settings | {name: value})) for value in WRONG[name]]
                     exact = _EXACT | ({"row_bound": None} if "row_bound" in has else {})
                     for value, (what, text) in zip(WRONG[name], lines.copy(), strict=True):
                         # Where a search for bounds has no form without a budget, that is all it would say.
@@ -347,10 +342,7 @@ def refusals() -> dict[str, str]:
                             lines.append((f"{what} without a budget", without))
                     entries[f"{make.__name__}, {name}"] = _said(lines)
             lines = [
-                (
-                    ", ".join(f"{name}={value!r}" for name, value in choices.items()),
-                    _refusal(make, table, settings | choices),
-                )
+                (", ".join(f"{name}={value!r}" for name, value in choices.items()), _refusal(make, table, settings | choices))
                 for choices in TOGETHER.get(make, ())
             ]
             if lines:

@@ -10,11 +10,7 @@ from network.study_parties import document, gossip_document, tree_document
 
 __all__ = ["studies", "study_errors"]
 
-_MAKES: Final[dict[str, Callable[..., dict[str, Any]]]] = {
-    "star": document,
-    "tree": tree_document,
-    "gossip": gossip_document,
-}
+_MAKES: Final[dict[str, Callable[..., dict[str, Any]]]] = {"star": document, "tree": tree_document, "gossip": gossip_document}
 _EXACT: Final[dict[str, Any]] = {"epsilon": None, "delta": None, "no_privacy": True}
 # In place of a section that is left out.
 _GONE: Final = object()
@@ -137,10 +133,7 @@ WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("gossip", {"graph": {"kind": None, "edges": [["peer 0", "peer 1"], ["peer 1", "peer 0"]]}}),
     (
         "gossip",
-        {
-            "graph": {"kind": None, "edges": [["peer 0", "peer 1"], ["peer 2", "peer 3"]]},
-            "privacy": {"noise": "independent"},
-        },
+        {"graph": {"kind": None, "edges": [["peer 0", "peer 1"], ["peer 2", "peer 3"]]}, "privacy": {"noise": "independent"}},
     ),
     ("gossip", {"graph": {"steps": 1}}),
     ("gossip", {"graph": {"steps": 9}, "task": {"method": "krylov"}}),

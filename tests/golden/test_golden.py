@@ -28,9 +28,7 @@ def test_another_processor_may_change_last_digits_and_nothing_else() -> None:
 
 def test_no_refusal_comes_too_late_or_quotes_data() -> None:
     entries = written("refusals")
-    at_fault = {
-        name: [word for word in ("CHARGED", "FITTED", "QUOTED") if word in text] for name, text in entries.items()
-    }
+    at_fault = {name: [word for word in ("CHARGED", "FITTED", "QUOTED") if word in text] for name, text in entries.items()}
     # A peer finds out about its rows when it reads them. The first one has released by then, to no other process.
     assert {name: words for name, words in at_fault.items() if words} == {"GossipPCA, tables": ["CHARGED"]}
 

@@ -91,8 +91,7 @@ def cases(draw: st.DrawFn, *, torn_rows: bool = True) -> Case:
     neighbours = draw(st.sampled_from(PERSONAL))
     most = draw(st.sampled_from([1, 4]))
     people = [
-        person(dim, rng, size, int(rng.integers(1, most + 1)))
-        for size in draw(st.lists(st.sampled_from(SIZES), max_size=5))
+        person(dim, rng, size, int(rng.integers(1, most + 1))) for size in draw(st.lists(st.sampled_from(SIZES), max_size=5))
     ]
     changed = person(dim, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
     with_person = [*people, changed]
@@ -181,9 +180,7 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
         gaps=gaps,
     )
     split = split_budget(mean=True, search=False, count=private, trace=False, units=True, observed=seen)
-    units = ScaleSearch(
-        bounds=widths, neighbours=neighbours, split=split, people=None if private else 5.0, multiplier=1e-3
-    )
+    units = ScaleSearch(bounds=widths, neighbours=neighbours, split=split, people=None if private else 5.0, multiplier=1e-3)
     asked: list[tuple[SumTask[Any, Any], Question]] = [
         (units, units.ask(units.start())),
         (units, Question(3, (point,))),
@@ -224,9 +221,7 @@ def tasks_of_methods(
             yield task, Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
 
 
-def all_tasks(
-    domain: Domain, neighbours: Neighbours, rng: np.random.Generator
-) -> list[tuple[SumTask[Any, Any], Question]]:
+def all_tasks(domain: Domain, neighbours: Neighbours, rng: np.random.Generator) -> list[tuple[SumTask[Any, Any], Question]]:
     """Every task that releases sums, each with the questions whose releases are attacked: those of all methods, and others.
 
     A new task of no method is added here.
@@ -239,15 +234,10 @@ def all_tasks(
         *((SlotSums(domain=one, neighbours=neighbours, slots=4, person_slots=2), Question(2)) for one in plain),
         *tasks_of_methods(domain, neighbours, rng),
         (Totals(domain=domain, neighbours=neighbours, sum_weight=1.0), Question()),
-        (
-            Totals(domain=domain, neighbours=neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5),
-            Question(),
-        ),
+        (Totals(domain=domain, neighbours=neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), Question()),
         (Totals(domain=domain, neighbours=neighbours, count_weight=private_count, trace_weight=1.0), Question()),
         (
-            Totals(
-                domain=domain, neighbours=neighbours, count_weight=private_count, observed_weight=seen, trace_weight=0.1
-            ),
+            Totals(domain=domain, neighbours=neighbours, count_weight=private_count, observed_weight=seen, trace_weight=0.1),
             Question(),
         ),
     ]

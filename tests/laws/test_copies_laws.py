@@ -124,9 +124,7 @@ def stream(*, sync: bool = True, form: Callable[[Array], Any] = np.asarray, **ch
     if sync:
         pca.sync().partial_fit(form(ROWS[70:]))
     held = pca._stream
-    return Kept(
-        pca, (held.pending, held.state, held.tracker, held._noise, held._seen), (ROWS[:64], ROWS[:70], ROWS[70:])
-    )
+    return Kept(pca, (held.pending, held.state, held.tracker, held._noise, held._seen), (ROWS[:64], ROWS[:70], ROWS[70:]))
 
 
 MADE: dict[str, Callable[[], Kept]] = {
@@ -329,9 +327,7 @@ def test_a_copy_of_a_fit_does_not_know_whose_rows_they_were() -> None:
     pca.fit(ROWS)
     for other in (pickle.loads(pickle.dumps(pca)), copy.deepcopy(pca), copy.copy(pca)):  # noqa: S301
         assert isinstance(other.person, Withheld)
-        with pytest.raises(
-            ValueError, match=r"this is a copy of a fitted estimator, without .*Pass the identifiers again"
-        ):
+        with pytest.raises(ValueError, match=r"this is a copy of a fitted estimator, without .*Pass the identifiers again"):
             other.fit(ROWS)
         assert other.set_params(person=PEOPLE).fit(ROWS).guarantee_ == pca.guarantee_
     assert np.array_equal(pca.person, PEOPLE) and np.array_equal(clone(pca).person, PEOPLE)
@@ -502,13 +498,7 @@ def test_what_is_planted_is_found(planted: str) -> None:
 
 def test_what_is_written_is_found() -> None:
     secrets = secrets_of(None, [])
-    for held in (
-        ROWS[5],
-        ROWS[5].astype(">f8"),
-        ROWS.sum(axis=0) / COUNT,
-        float(np.linalg.norm(ROWS[9])),
-        {"a": ROWS[5, :2]},
-    ):
+    for held in (ROWS[5], ROWS[5].astype(">f8"), ROWS.sum(axis=0) / COUNT, float(np.linalg.norm(ROWS[9])), {"a": ROWS[5, :2]}):
         assert secrets.written_in(pickle.dumps(held))
     assert not secrets.written_in(pickle.dumps([ROWS[::-1, ::-1].cumsum(), "text", 3.14, list(range(1000))]))
 

@@ -81,10 +81,7 @@ def write(path: Path, values: Array = VALUES, *, who: bool = False) -> Path:
         WRITERS[path.name](path, values)
         return path
     carried = pa.table({"who": WHO}) if who else None
-    halves = [
-        (values[:9], None if carried is None else carried[:9]),
-        (values[9:], None if carried is None else carried[9:]),
-    ]
+    halves = [(values[:9], None if carried is None else carried[:9]), (values[9:], None if carried is None else carried[9:])]
     write_scores(path, path.suffix.lower(), NAMES, iter(halves))
     return path
 
@@ -150,12 +147,8 @@ def test_a_file_cut_anywhere_is_refused_or_gives_the_rows_before_the_cut(name: s
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
-)
-def test_a_damaged_file_is_read_or_refused_in_words_that_quote_nothing(
-    name: str, data: st.DataObject, tmp_path: Path
-) -> None:
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+def test_a_damaged_file_is_read_or_refused_in_words_that_quote_nothing(name: str, data: st.DataObject, tmp_path: Path) -> None:
     path = write(tmp_path / name)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -173,14 +166,7 @@ def test_a_damaged_file_is_read_or_refused_in_words_that_quote_nothing(
 def test_what_is_no_file_of_a_format_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     noise = np.random.default_rng(1).bytes(4096)
-    for content in (
-        b"",
-        b"\0" * 100,
-        noise,
-        f"{SECRET} {SECRET}\n".encode() * 9,
-        b"PK\x03\x04" + noise,
-        b"\x1f\x8b" + noise,
-    ):
+    for content in (b"", b"\0" * 100, noise, f"{SECRET} {SECRET}\n".encode() * 9, b"PK\x03\x04" + noise, b"\x1f\x8b" + noise):
         path.write_bytes(content)
         refused(lambda: dense(read_table(path).rows))
     path.unlink()
@@ -233,13 +219,7 @@ def test_columns_are_chosen_alike_in_every_format(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in NAMED])
 def test_columns_without_names_cannot_be_chosen(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / name)
-    for option, value in {
-        "columns": ["a"],
-        "drop": ["a"],
-        "person": "a",
-        "one_hot": {"a": ["x"]},
-        "passthrough": ["a"],
-    }.items():
+    for option, value in {"columns": ["a"], "drop": ["a"], "person": "a", "one_hot": {"a": ["x"]}, "passthrough": ["a"]}.items():
         assert "has no column names" in refused(lambda option=option, value=value: read_table(path, **{option: value}))  # type: ignore[misc]
 
 
@@ -279,9 +259,7 @@ def test_what_stands_for_a_missing_value_does_so_in_every_format(name: str, tmp_
     path = write(tmp_path / name, values)
     for marks in (["-9999", "-1"], [-9999, -1.0], ["-9999.0", "-1e0", "unknown"]):
         np.testing.assert_equal(dense(read_table(path, na_values=marks, gaps=True).rows, 2), gaps)
-        batches = [
-            batch.toarray() if sp.issparse(batch) else batch for batch in open_source(path, na_values=marks).batches
-        ]
+        batches = [batch.toarray() if sp.issparse(batch) else batch for batch in open_source(path, na_values=marks).batches]
         np.testing.assert_equal(np.vstack(batches), gaps)
     # Where nothing may be missing, they are refused like any gap.
     with pytest.raises(ValueError, match=r"missing|NaN") as caught:

@@ -99,9 +99,7 @@ def test_a_model_with_any_number_is_refused_or_can_be_shown(fitted: Path, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["components", "explained_variance", "explained_variance_ratio", "mean", "values"])
-def test_a_model_with_any_number_in_an_array_is_refused_or_can_be_reported(
-    name: str, fitted: Path, tmp_path: Path
-) -> None:
+def test_a_model_with_any_number_in_an_array_is_refused_or_can_be_reported(name: str, fitted: Path, tmp_path: Path) -> None:
     arrays, header = parts_of(fitted)
     path, report = tmp_path / "model.safetensors", tmp_path / "report.html"
     for bad in (1e308, 1e200, math.nan, math.inf, -0.0, 5e-324):
@@ -143,10 +141,7 @@ def test_no_error_warning_or_page_has_a_control_character_of_a_name(name: str, f
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for rows in (table(["c"]), table(["x", "y", "z"]), torn, torn.astype(str), torn.assign(**{name: "text"})):
-            for use in (
-                model.transform,
-                PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=4.0, columns=["c", name]).fit,
-            ):
+            for use in (model.transform, PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=4.0, columns=["c", name]).fit):
                 try:
                     use(rows)
                 except (ValueError, EigenveilError) as error:
@@ -158,11 +153,7 @@ def test_no_error_warning_or_page_has_a_control_character_of_a_name(name: str, f
     csv = tmp_path / "table.csv"
     table(["x", "y", "z"]).to_csv(csv, index=False)
     report = tmp_path / "report.html"
-    for command in (
-        ["inspect", path],
-        ["report", path, "-o", report],
-        ["transform", path, csv, "-o", tmp_path / "s.csv"],
-    ):
+    for command in (["inspect", path], ["report", path, "-o", report], ["transform", path, csv, "-o", tmp_path / "s.csv"]):
         result = CliRunner().invoke(app, list(map(str, command)))
         texts.append(result.output)
     texts.append(report.read_text())

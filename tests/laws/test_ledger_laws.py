@@ -118,18 +118,14 @@ def fits(folder: Path, second: Callable[[Array], Array], *more: object) -> tuple
     command("spectrum", table, *COMMON[:4], "--row-bound", 9, out="spectrum.json")
     # The same people in another file, under another name: whether the rows are equal decides nothing.
     elsewhere = saved(folder / "copy.csv", rows)
-    command(
-        "fit", elsewhere, "-k", 2, *COMMON, *more, "--dataset", "others", "--lifetime-epsilon", 4, out="m.safetensors"
-    )
+    command("fit", elsewhere, "-k", 2, *COMMON, *more, "--dataset", "others", "--lifetime-epsilon", 4, out="m.safetensors")
     # The same file under another name is refused, whatever is in it now.
     command("fit", table, "-k", 2, *COMMON, "--dataset", "third", "--lifetime-epsilon", 4, out="m.safetensors")
     return codes, shown(ledger)
 
 
 @pytest.mark.parametrize("second", NEIGHBOURS)
-def test_fits_of_neighbouring_tables_leave_ledgers_of_one_shape(
-    tmp_path: Path, second: Callable[[Array], Array]
-) -> None:
+def test_fits_of_neighbouring_tables_leave_ledgers_of_one_shape(tmp_path: Path, second: Callable[[Array], Array]) -> None:
     given = ("--row-bound", 9, "--center", "none")
     one, other = (fits(tmp_path / made.__name__, made, *given) for made in (same, second))
     assert one[0][:2] == [0, 0] and one[0][4:] == [0, 2]
@@ -246,11 +242,7 @@ def served(tmp_path: Path, name: str, patch: pytest.MonkeyPatch, second: Callabl
     first, other = (Folders(tmp_path / f"{name} {at}", task={"row_bound": 4.0 + at}) for at in range(2))
     ledger = first.of("site 0") / "ledger.db"
     rows = first.tables["site 0"]
-    for folders, dataset, table in (
-        (first, "patients", rows),
-        (first, "patients", second(rows)),
-        (other, "others", rows),
-    ):
+    for folders, dataset, table in ((first, "patients", rows), (first, "patients", second(rows)), (other, "others", rows)):
         np.save(folders.of("site 0") / "people.npy", table)
         policy = folders.policy("site 0")
         options = ("--policy", policy, "--yes", "--dataset", dataset, "--ledger", ledger)
@@ -340,9 +332,7 @@ def test_no_random_number_comes_twice(tmp_path: Path) -> None:
             ledger.commit(mine.study, steps, came=b"", replies=[bytes(800)], charges=[])
             entries = [entry.body for entry in ledger.entries() if entry.kind == "commit"]
             fresh = entries if path != copy else entries[3:]
-            marks += [
-                mark[name] for body in fresh for mark in (body["came"], *body["said"]) for name in ("hmac", "nonce")
-            ]
+            marks += [mark[name] for body in fresh for mark in (body["came"], *body["said"]) for name in ("hmac", "nonce")]
             # The site itself can still tell what its marks are of.
             assert ledger.is_mark_of(bytes(800), entries[0]["said"][1])
             assert not ledger.is_mark_of(bytes(801), entries[0]["said"][1])

@@ -192,9 +192,7 @@ def pair(rng: np.random.Generator, relation: str, *, most: int, gaps: bool, form
         share = rng.choice([0.0, 0.2, 0.9])
         people = [np.where(rng.random(rows.shape) < share, np.nan, rows) for rows in people]
         torn = [0.0, 0.5, 1.0]
-        changed, other = (
-            np.where(rng.random(rows.shape) < rng.choice(torn), np.nan, rows) for rows in (changed, other)
-        )
+        changed, other = (np.where(rng.random(rows.shape) < rng.choice(torn), np.nan, rows) for rows in (changed, other))
     ids = [int(one) for one in rng.permutation(count + 1) + 100]
     places = [int(one) for one in rng.integers(SITES, size=count + 1)]
     # Everybody has a place, and no place is empty before somebody leaves.
@@ -254,9 +252,7 @@ def one_table(rng: np.random.Generator, relation: str, rule: str, grouped: bool,
     if rule not in ("counts", "groups"):
         more["method"] = some(rng, "auto", "power")
     width = some(rng, 1, 2)
-    return lambda world: PrivatePCA(width, person=_person(world, grouped), **more, **_left_out(world, grouped)).fit(
-        world.table()
-    )
+    return lambda world: PrivatePCA(width, person=_person(world, grouped), **more, **_left_out(world, grouped)).fit(world.table())
 
 
 def sites(rng: np.random.Generator, relation: str, rule: str, grouped: bool, dim: int) -> Fit:
@@ -287,14 +283,8 @@ def sites(rng: np.random.Generator, relation: str, rule: str, grouped: bool, dim
 
 def histories(rng: np.random.Generator, relation: str, rule: str, grouped: bool, dim: int) -> Fit:
     """A recommender, of histories that are the signs of entries."""
-    more: dict[str, Any] = BUDGET | {
-        "neighbours": relation,
-        "on_noise": "warn",
-        "trust": some(rng, "hub", "site", "masked"),
-    }
-    more |= some(
-        rng, {}, {"item_degrees": "private", "normalise": "filter"}, {"item_degrees": "private", "normalise": "both"}
-    )
+    more: dict[str, Any] = BUDGET | {"neighbours": relation, "on_noise": "warn", "trust": some(rng, "hub", "site", "masked")}
+    more |= some(rng, {}, {"item_degrees": "private", "normalise": "filter"}, {"item_degrees": "private", "normalise": "both"})
     more["method"] = some(rng, "auto", "covariance", "power")
 
     def fit(world: World) -> Any:
@@ -324,11 +314,7 @@ def streams(rng: np.random.Generator, relation: str, rule: str, grouped: bool, d
             return pca.sync() if more["publish"] == "sync" else pca
 
         return fit
-    more |= {
-        "trust": some(rng, "hub", "site", "masked"),
-        "slots": SITES,
-        "one_person_per_site": bool(rng.random() < 0.3),
-    }
+    more |= {"trust": some(rng, "hub", "site", "masked"), "slots": SITES, "one_person_per_site": bool(rng.random() < 0.3)}
     if more["one_person_per_site"] or rule in ("counts", "groups"):
         more["one_person_per_site"] = False
 

@@ -78,9 +78,7 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("estimators.bounds.spectrum", "released_spectrum"): lambda: released_spectrum(ROWS, **BOUND),
     ("estimators.federated.pca", "FederatedPCA.fit"): lambda: FederatedPCA(2, **BOUND).fit(SITES),
     ("estimators.federated.pca", "FederatedPCA.resume"): resumed,
-    ("estimators.fitted", "ModelMethods.inverse_transform"): lambda: private().inverse_transform(
-        np.full((1, 2), 1e308)
-    ),
+    ("estimators.fitted", "ModelMethods.inverse_transform"): lambda: private().inverse_transform(np.full((1, 2), 1e308)),
     ("estimators.fitted", "FittedPCA.transform"): lambda: private().transform(ROWS),
     ("estimators.gossip.pca", "GossipPCA.fit"): lambda: GossipPCA(2, graph="ring", **BOUND).fit(SITES),
     ("estimators.gossip.pca", "GossipPCA.publish_scores"): lambda: (
@@ -90,9 +88,7 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("estimators.fitted", "ModelMethods.get_precision"): lambda: private().get_precision(),
     ("estimators.fitted", "ModelMethods.score_samples"): lambda: private().score_samples(ROWS),
     ("estimators.private", "PrivatePCA.fit"): private,
-    ("estimators.slots.stream", "FederatedStream.partial_fit"): lambda: FederatedStream(
-        2, slots=3, **BOUND
-    ).partial_fit(SITES),
+    ("estimators.slots.stream", "FederatedStream.partial_fit"): lambda: FederatedStream(2, slots=3, **BOUND).partial_fit(SITES),
     ("estimators.streaming.pca", "StreamingPCA.fit"): lambda: stream().fit(ROWS),
     ("estimators.streaming.pca", "StreamingPCA.merge"): merged,
     ("estimators.streaming.pca", "StreamingPCA.partial_fit"): lambda: stream().partial_fit(ROWS),
@@ -128,11 +124,7 @@ def decorated() -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
                 name = f"{inside}{child.name}."
                 if any(isinstance(one, ast.Name) and one.id == "ignore_float_errors" for one in child.decorator_list):
                     functions.add((module, name[:-1]))
-            if (
-                isinstance(child, ast.Call)
-                and isinstance(child.func, ast.Name)
-                and child.func.id == "ignore_float_errors"
-            ):
+            if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "ignore_float_errors":
                 calls.add((module, ast.unparse(child.args[0])))
             walk(child, module, name)
 

@@ -29,14 +29,7 @@ class Spy(Mechanism):
         return private.value
 
     def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
+        self, slices: Iterable[Array], *, dim: int, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Iterator[Array]:
         self.seen.append((label, sensitivity, share))
         return iter(slices)
@@ -53,10 +46,7 @@ def test_parts_of_sites_add_up_to_the_whole(data: st.DataObject, seed: int, cut:
     people = [person(4, rng, 1.0, 1) for _ in range(6)]
     whole = table(people, 4, sparse=sparse, grouped=False)
     sites = [table(part, 4, sparse=sparse, grouped=False) for part in (people[:cut], people[cut:])]
-    for task, question in (
-        *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
-        search_task(domain, Neighbours.ADD_REMOVE, rng),
-    ):
+    for task, question in (*all_tasks(domain, Neighbours.ADD_REMOVE, rng), search_task(domain, Neighbours.ADD_REMOVE, rng)):
         one, two = (task.work(question, site, EXACT) for site in sites)
         expected = task.work(question, whole, EXACT)
         size = max(1.0, float(np.abs(expected).max()))
@@ -70,10 +60,7 @@ def test_site_and_hub_release_the_same_thing_for_the_same_price(data: st.DataObj
     rng = np.random.default_rng(seed)
     domain = data.draw(domains(4))
     rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
-    for task, _ in (
-        *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
-        search_task(domain, Neighbours.ADD_REMOVE, rng),
-    ):
+    for task, _ in (*all_tasks(domain, Neighbours.ADD_REMOVE, rng), search_task(domain, Neighbours.ADD_REMOVE, rng)):
         at_site, at_hub = Spy(), Spy()
         state = task.start()
         part = task.work(task.ask(state), rows, at_site)

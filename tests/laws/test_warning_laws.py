@@ -13,15 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from eigenveil import (
-    FederatedPCA,
-    FederatedStream,
-    GossipPCA,
-    PrivatePCA,
-    StreamingPCA,
-    find_bounds,
-    find_column_bounds,
-)
+from eigenveil import FederatedPCA, FederatedStream, GossipPCA, PrivatePCA, StreamingPCA, find_bounds, find_column_bounds
 from eigenveil.errors import ParameterError
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
@@ -127,9 +119,7 @@ TORN: dict[str, Callable[[Any], Any]] = {
     "fill": lambda X: PrivatePCA(2, **TERMS, missing="fill", missing_fill=0.5).fit(X),
     "sites, counts": lambda X: FederatedPCA(2, **TERMS, trust="site", missing="counts").fit(parts(X)),
     "sites, masked, drop": lambda X: FederatedPCA(2, **TERMS, trust="masked", missing="drop").fit(parts(X)),
-    "peers, counts": lambda X: GossipPCA(2, graph="complete", **TERMS, method="covariance", missing="counts").fit(
-        parts(X)
-    ),
+    "peers, counts": lambda X: GossipPCA(2, graph="complete", **TERMS, method="covariance", missing="counts").fit(parts(X)),
     "stream, counts": lambda X: stream(X, missing="counts"),
     "stream, blocks, counts": lambda X: stream(X, missing="counts", publish="block"),
     "stream, drop": lambda X: stream(X, missing="drop"),
@@ -200,9 +190,7 @@ ESTIMATORS = [case for case in CASES if not case[0].startswith("bounds")]
 
 @pytest.mark.parametrize("fit", [case[1] for case in ESTIMATORS], ids=[case[0] for case in ESTIMATORS])
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.filterwarnings(
-    "ignore::eigenveil.errors.ParameterWarning", "ignore::eigenveil.errors.WeakGuaranteeWarning"
-)
+@pytest.mark.filterwarnings("ignore::eigenveil.errors.ParameterWarning", "ignore::eigenveil.errors.WeakGuaranteeWarning")
 def test_every_number_is_finite_however_loud_the_noise(
     fit: Callable[[Any], Any], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

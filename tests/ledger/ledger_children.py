@@ -34,9 +34,7 @@ def digits(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def account(
-    name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", extra_delta: float = 0.0
-) -> StudyBudget:
+def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", extra_delta: float = 0.0) -> StudyBudget:
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
     return StudyBudget(

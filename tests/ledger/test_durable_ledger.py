@@ -30,9 +30,7 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
     with DurableLedger.open(path) as ledger:
         first = ledger.join(heart, life=LIFE)
         assert (first.fresh, tuple(first.steps), first.finished, len(first.secret)) == (True, (), False, 32)
-        ledger.commit(
-            heart.study, 0, came=b"ask", replies=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)]
-        )
+        ledger.commit(heart.study, 0, came=b"ask", replies=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)])
         ledger.commit(heart.study, 1, came=b"thanks", replies=[], charges=[])
         ledger.commit(heart.study, 2, came=b"secret", replies=[b"never stored"], charges=[SUM], keep=False)
     with DurableLedger.open(path, create=False) as ledger:
@@ -227,9 +225,7 @@ def test_one_process_per_study(ledger: DurableLedger) -> None:
 
 
 @pytest.mark.parametrize("same_id", [False, True])
-def test_a_fork_must_open_the_ledger_itself(
-    ledger: DurableLedger, monkeypatch: pytest.MonkeyPatch, same_id: bool
-) -> None:
+def test_a_fork_must_open_the_ledger_itself(ledger: DurableLedger, monkeypatch: pytest.MonkeyPatch, same_id: bool) -> None:
     if same_id:
         # The kernel may give a fork of a fork the id of an ancestor that is dead.
         here = os.getpid()
@@ -280,15 +276,7 @@ def test_threads_write_one_at_a_time(ledger: DurableLedger) -> None:
     ],
 )
 def test_an_account_is_checked(change: dict[str, object], words: str) -> None:
-    good = {
-        "study": digits("a"),
-        "title": "a",
-        "dataset": "d",
-        "trust": "hub",
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "mu": 0.1,
-    }
+    good = {"study": digits("a"), "title": "a", "dataset": "d", "trust": "hub", "epsilon": 1.0, "delta": 1e-6, "mu": 0.1}
     with pytest.raises(ValueError, match=words):
         StudyBudget(**{**good, **change})  # type: ignore[arg-type]
 

@@ -101,9 +101,7 @@ def test_what_goes_beyond_mu_adds_up_out_of_delta(tmp_path: Path) -> None:
             ledger.join(account("second", mu=life.mu), life=life)
         ledger.join(account("second", mu=mu_for(1.0, 5e-7)), life=life)
         ledger.abandon(digits("second"))
-        with pytest.raises(
-            BudgetExceeded, match="may fail already take 5e-07 of delta, and the study asks for 5e-07 more"
-        ):
+        with pytest.raises(BudgetExceeded, match="may fail already take 5e-07 of delta, and the study asks for 5e-07 more"):
             ledger.join(account("third", mu=0.01, extra_delta=5e-7), life=life)
         assert ledger.datasets()[0].epsilon(1e-6) == 0
         assert math.isinf(ledger.datasets()[0].epsilon(5e-7))

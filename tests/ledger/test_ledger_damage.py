@@ -66,9 +66,7 @@ def writes(ledger: DurableLedger) -> Iterator[Callable[[], object]]:
     yield lambda: ledger.finish(LUNGS.study)
 
 
-def require_refused_or_right(
-    path: Path, truth: tuple[object, object], opening: Callable[[Path], DurableLedger]
-) -> bool:
+def require_refused_or_right(path: Path, truth: tuple[object, object], opening: Callable[[Path], DurableLedger]) -> bool:
     """Whether it opened. Nothing but a `LedgerError` may be raised, and no figure may be another one."""
     try:
         ledger = opening(path)

@@ -28,13 +28,7 @@ def test_settings_that_durability_rests_on_took_effect(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(sqlite3, "connect", remembered)
     with DurableLedger.open(tmp_path / "ledger.db"):
-        wanted = {
-            "journal_mode": "delete",
-            "synchronous": 3,
-            "foreign_keys": 1,
-            "secure_delete": 1,
-            "busy_timeout": 30_000,
-        }
+        wanted = {"journal_mode": "delete", "synchronous": 3, "foreign_keys": 1, "secure_delete": 1, "busy_timeout": 30_000}
         for name, value in wanted.items():
             assert asked[-1].execute(f"PRAGMA {name}").fetchone() == (value,)
         assert asked[-1].execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"EvBk", "big"),)
@@ -72,9 +66,7 @@ def test_a_ledger_with_a_second_name_is_refused(tmp_path: Path, opening: Callabl
 
 
 @pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
-def test_a_ledger_that_others_could_exchange_is_refused(
-    tmp_path: Path, opening: Callable[[Path], DurableLedger]
-) -> None:
+def test_a_ledger_that_others_could_exchange_is_refused(tmp_path: Path, opening: Callable[[Path], DurableLedger]) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     path, link = folder / "ledger.db", tmp_path / "link.db"
@@ -231,9 +223,7 @@ def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
 
 
 @pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
-def test_a_log_that_does_not_belong_to_the_ledger_is_refused(
-    tmp_path: Path, opening: Callable[[Path], DurableLedger]
-) -> None:
+def test_a_log_that_does_not_belong_to_the_ledger_is_refused(tmp_path: Path, opening: Callable[[Path], DurableLedger]) -> None:
     """SQLite would take the log of another ledger, or an older copy, for newer than the file."""
     path, log, other = tmp_path / "ledger.db", tmp_path / "ledger.db-wal", tmp_path / "other.db"
     DurableLedger.open(path).close()

@@ -163,10 +163,7 @@ def test_what_is_missing_is_not_made_silently(tmp_path: Path, path: Path, head: 
     ):
         pass
     path.unlink()
-    with (
-        pytest.raises(LedgerError, match="Put the ledger back"),
-        with_head(path, head, DurableLedger.open, writes=True),
-    ):
+    with pytest.raises(LedgerError, match="Put the ledger back"), with_head(path, head, DurableLedger.open, writes=True):
         pass
     assert not path.exists() and not other.exists()
     # The first run of a site has neither.

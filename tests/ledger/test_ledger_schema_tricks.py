@@ -195,9 +195,7 @@ def test_no_trick_changes_a_figure(tmp_path: Path, spent: tuple[Path, Path], tri
         lambda ledger: is_refused(lambda: ledger.join(more, life=LIFE)),
         lambda ledger: ledger.join(HEART, life=LIFE).finished,
         lambda ledger: [step.replies for step in ledger.join(LUNGS, life=LIFE).steps] == [(b"sum",), (b"sum",)],
-        lambda ledger: is_refused(
-            lambda: ledger.commit(LUNGS.study, 2, came=b"", replies=[b"x"], charges=[Charge("sum", 0.04)])
-        ),
+        lambda ledger: is_refused(lambda: ledger.commit(LUNGS.study, 2, came=b"", replies=[b"x"], charges=[Charge("sum", 0.04)])),
     )
     for opening in (DurableLedger.reading, DurableLedger.open):
         for use in uses:

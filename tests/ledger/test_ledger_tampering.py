@@ -76,18 +76,12 @@ def reopens(ledger: DurableLedger) -> None:
         pytest.param(change_body(2, "account", "title", to="liver"), "entry 2", (reopens,), id="account"),
         pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 3"), "entry 3", (), id="time"),
         pytest.param(run("UPDATE lines SET body = body || ' ' WHERE number = 3"), "entry 3", (), id="space"),
-        pytest.param(
-            run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "entry 5", (commits, joins, reopens), id="hash"
-        ),
+        pytest.param(run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "entry 5", (commits, joins, reopens), id="hash"),
         pytest.param(run("DELETE FROM lines WHERE number = 5"), "entry 5", (commits, reopens), id="entry gone"),
         pytest.param(run("DELETE FROM lines WHERE number = 1"), "entry 1", (), id="first gone"),
-        pytest.param(
-            run("DELETE FROM lines WHERE number >= 6"), "at its end were removed", (commits,), id="end removed"
-        ),
+        pytest.param(run("DELETE FROM lines WHERE number >= 6"), "at its end were removed", (commits,), id="end removed"),
         pytest.param(run("DELETE FROM lines"), "has no entries", (commits, joins, reopens), id="all gone"),
-        pytest.param(
-            run("UPDATE lines SET study = 'x' WHERE number = 6"), "entry 6", (commits, joins, reopens), id="moved"
-        ),
+        pytest.param(run("UPDATE lines SET study = 'x' WHERE number = 6"), "entry 6", (commits, joins, reopens), id="moved"),
         pytest.param(
             run(f"UPDATE studies SET dataset = 'other' WHERE study = '{LUNGS.study}'"),
             "list of studies",
@@ -107,10 +101,7 @@ def reopens(ledger: DurableLedger) -> None:
     ],
 )
 def test_what_was_changed_is_found(
-    path: Path,
-    change: Callable[[sqlite3.Connection], None],
-    found: str,
-    refused: tuple[Callable[[DurableLedger], None], ...],
+    path: Path, change: Callable[[sqlite3.Connection], None], found: str, refused: tuple[Callable[[DurableLedger], None], ...]
 ) -> None:
     with DurableLedger.reading(path) as ledger:
         head = ledger.verify().hash
@@ -137,12 +128,9 @@ def test_what_was_changed_is_found(
         pytest.param(change_body(7, "words", to="no consent"), id="last entry"),
         pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 7"), id="time of the last entry"),
         pytest.param(run("DELETE FROM lines WHERE number = 7"), id="last entry gone"),
+        pytest.param(run("DELETE FROM lines WHERE number >= 6", "DELETE FROM stored WHERE number = 1"), id="charge gone"),
         pytest.param(
-            run("DELETE FROM lines WHERE number >= 6", "DELETE FROM stored WHERE number = 1"), id="charge gone"
-        ),
-        pytest.param(
-            run("DELETE FROM lines WHERE number >= 6", "DELETE FROM keys WHERE name = 'last'"),
-            id="charge and note gone",
+            run("DELETE FROM lines WHERE number >= 6", "DELETE FROM keys WHERE name = 'last'"), id="charge and note gone"
         ),
         pytest.param(run("UPDATE keys SET key = x'20' WHERE name = 'last'"), id="note overwritten"),
         pytest.param(run("UPDATE keys SET key = 'text'"), id="keys of another type"),

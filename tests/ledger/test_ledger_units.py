@@ -84,12 +84,8 @@ def test_without_privacy_there_is_no_kind_to_add_up(tmp_path: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(UNITS), st.sampled_from(["open", "finish", "abandon", "unsaid"])), max_size=7)
-)
-def test_no_history_adds_up_two_kinds(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[PrivacyUnit, str]]
-) -> None:
+@given(st.lists(st.tuples(st.sampled_from(UNITS), st.sampled_from(["open", "finish", "abandon", "unsaid"])), max_size=7))
+def test_no_history_adds_up_two_kinds(tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[PrivacyUnit, str]]) -> None:
     with DurableLedger.open(tmp_path_factory.mktemp("ledger") / "ledger.db") as ledger:
         for number, (unit, end) in enumerate(asked):
             one, before = of(str(number), unit, mu=0.01), ledger.head

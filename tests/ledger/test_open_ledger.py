@@ -91,11 +91,7 @@ def test_a_fit_is_on_the_file_and_another_process_goes_on(path: Path) -> None:
     with on_file(path) as found:
         (state,) = found.datasets()
         assert (state.name, state.life, state.unit, state.open) == ("patients", Budget(4.0, 1e-5), ROW, 0)
-        assert [study.account.title for study in found.studies()] == [
-            "total budget",
-            "fit, Python",
-            "by hand, Python",
-        ]
+        assert [study.account.title for study in found.studies()] == ["total budget", "fit, Python", "by hand, Python"]
     assert "epsilon" in ledger._repr_html_() and "patients" in ledger._repr_html_()
 
 
@@ -281,10 +277,7 @@ def test_of_two_who_open_a_new_ledger_at_once_one_decides(tmp_path: Path) -> Non
     for attempt in range(5):
         pipes = [context.Pipe(duplex=False) for _ in range(4)]
         path = tmp_path / f"{attempt}.ledger"
-        running = [
-            context.Process(target=_open_at_once, args=(path, 1.0 + number, pipe[1]))
-            for number, pipe in enumerate(pipes)
-        ]
+        running = [context.Process(target=_open_at_once, args=(path, 1.0 + number, pipe[1])) for number, pipe in enumerate(pipes)]
         for process in running:
             process.start()
         answers = [receiver.recv() for receiver, _ in pipes]
@@ -488,9 +481,7 @@ def test_forks_while_another_thread_writes_lose_nothing(path: Path) -> None:
     assert spent_on(path) == pytest.approx(1e-3 * math.sqrt(counts[0] + 6))
 
 
-def test_a_child_of_a_fork_in_the_middle_of_a_write_refuses_the_file(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_of_a_fork_in_the_middle_of_a_write_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite in the child would believe that it has the locks of its parent."""
     monkeypatch.setattr(file, "_FORK_WAIT", 0.05)
     ledger, inside, forked = opened(path, unit=ROW), threading.Event(), threading.Event()
@@ -582,9 +573,7 @@ def _copied_over(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("when", ["before a reserve", "before a charge"])
-def test_a_file_that_goes_while_it_is_open_is_missed(
-    path: Path, happens: Callable[[Path], None], words: str, when: str
-) -> None:
+def test_a_file_that_goes_while_it_is_open_is_missed(path: Path, happens: Callable[[Path], None], words: str, when: str) -> None:
     ledger = opened(path, unit=ROW)
     shutil.copy(path, path.with_name("old"))
     ledger.spend(0.1, label="x")
@@ -648,9 +637,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything(path: Path, mo
     if os.geteuid() == 0:
         # Root may write everything, so the system is asked for somebody else.
         real = os.access
-        monkeypatch.setattr(
-            os, "access", lambda name, mode: real(name, mode) and not (mode == os.W_OK and Path(name) == path)
-        )
+        monkeypatch.setattr(os, "access", lambda name, mode: real(name, mode) and not (mode == os.W_OK and Path(name) == path))
     with pytest.raises(LedgerError, match=r"cannot be written.* chmod u"):
         opened(path)
     assert spent_on(path) == pytest.approx(0.1)
@@ -728,9 +715,7 @@ def test_a_reserve_that_was_closed_by_hand_refuses_and_hides_nothing(path: Path)
     assert ledger.spent_mu == pytest.approx(0.1) and ledger.reserved_mu == pytest.approx(0, abs=1e-9)
 
 
-def test_what_was_paid_for_is_not_lost_if_the_rest_cannot_be_given_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_paid_for_is_not_lost_if_the_rest_cannot_be_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = opened(path, unit=ROW)
 
     def full(*_: object) -> None:
@@ -739,9 +724,7 @@ def test_what_was_paid_for_is_not_lost_if_the_rest_cannot_be_given_back(
     with ledger.reserve(0.5, label="fit") as reserve:
         reserve.spend(0.1, label="x")
         monkeypatch.setattr(DurableLedger, "finish", full)
-        with pytest.warns(
-            UserWarning, match="stays reserved: the disk is full. Free it later with: eigenveil ledger close"
-        ):
+        with pytest.warns(UserWarning, match="stays reserved: the disk is full. Free it later with: eigenveil ledger close"):
             reserve.close()
     assert ledger.reserved_mu == pytest.approx(math.sqrt(0.24))
 
@@ -760,9 +743,7 @@ def test_slots_of_a_stream_are_charged_whole_and_survive_a_restart(path: Path, t
     assert again.components_.shape == (2, 4)
 
 
-def test_a_stream_that_waits_for_its_first_slot_gives_the_rest_back_and_reserves_it_again(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_stream_that_waits_for_its_first_slot_gives_the_rest_back_and_reserves_it_again(path: Path, tmp_path: Path) -> None:
     ledger, state = opened(path), tmp_path / "stream.state"
     StreamingPCA(2, ledger=ledger, block_size=100, **FIT).partial_fit(ROWS[:1000]).save_state(state)
     searched = ledger.spent_mu

@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 from scipy.linalg import subspace_angles
 
-from eigenveil.linalg import (
-    align_procrustes,
-    align_signs,
-    captured_variance,
-    sines,
-)
+from eigenveil.linalg import align_procrustes, align_signs, captured_variance, sines
 from linalg.bases import basis_of, defect, generators
 
 ranks = st.integers(1, 5)

@@ -54,9 +54,7 @@ def test_singular_values_and_norms_exceed_their_edges_at_most_once_in_a_hundred(
 
 
 @pytest.mark.parametrize(("dim", "width", "parts"), [(6, 3, 2), (6, 6, 9), (20, 5, 5)])
-def test_what_sites_keep_of_their_noise_exceeds_its_edge_about_once_in_a_hundred(
-    dim: int, width: int, parts: int
-) -> None:
+def test_what_sites_keep_of_their_noise_exceeds_its_edge_about_once_in_a_hundred(dim: int, width: int, parts: int) -> None:
     draws = 1000
     values, vectors = np.linalg.eigh(symmetric(dim, draws * parts, 3))
     kept, along = np.maximum(values[:, -width:], 0.0), vectors[:, :, -width:]

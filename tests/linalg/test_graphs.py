@@ -67,9 +67,7 @@ def test_distances_groups_and_ways_are_those_of_the_slow_version(graph: Graph) -
     groups = graph.components()
     assert sorted(itertools.chain(*groups)) == sorted(graph.names)
     assert [len(group) for group in groups] == sorted((len(group) for group in groups), reverse=True)
-    assert all(
-        (away[a, b] < np.inf) == any(a in g and b in g for g in groups) for a in graph.names for b in graph.names
-    )
+    assert all((away[a, b] < np.inf) == any(a in g and b in g for g in groups) for a in graph.names for b in graph.names)
     assert graph.connected == (len(groups) == 1)
     if graph.connected:
         assert graph.diameter == max(away.values())
@@ -111,9 +109,7 @@ def test_a_cut_is_found_exactly_where_some_removal_is_one(graph: Graph, size: in
 
 @settings(max_examples=400)
 @given(graphs(least=3), st.integers(1, 4), st.integers(0, 2**32))
-def test_the_search_for_ways_finds_what_stands_between_without_looking_at_degrees(
-    graph: Graph, size: int, seed: int
-) -> None:
+def test_the_search_for_ways_finds_what_stands_between_without_looking_at_degrees(graph: Graph, size: int, seed: int) -> None:
     """The same question, past the quick answers, and with the vertices in any order."""
     if not graph.connected or len(graph.names) <= size + 1:
         return
@@ -215,9 +211,7 @@ def test_graphs_of_a_thousand_are_quick() -> None:
 def test_edge_lists_are_read(tmp_path: Path) -> None:
     path = tmp_path / "edges"
     path.write_text("# talk\nann bob\n\nbob\tcy lee   # far away\ncy lee,  ann\r\nann,bob\n", encoding="utf-8-sig")
-    assert Graph.read(path) == Graph.of(
-        ("ann", "bob", "cy lee"), [("ann", "bob"), ("bob", "cy lee"), ("ann", "cy lee")]
-    )
+    assert Graph.read(path) == Graph.of(("ann", "bob", "cy lee"), [("ann", "bob"), ("bob", "cy lee"), ("ann", "cy lee")])
     more = Graph.read(str(path), ["zoe", "cy lee", "bob", "ann"])
     assert more.names[0] == "zoe"
     assert more.degree("zoe") == 0

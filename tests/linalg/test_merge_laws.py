@@ -133,9 +133,7 @@ def test_a_long_chain_of_merges_stays_orthonormal() -> None:
 
 
 @given(generators(), st.integers(1, 6), st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(1, 8))
-def test_merge_all_knows_no_order_and_equals_repeated_merges(
-    rng: Generator, dim: int, counts: list[int], rank: int
-) -> None:
+def test_merge_all_knows_no_order_and_equals_repeated_merges(rng: Generator, dim: int, counts: list[int], rank: int) -> None:
     rows = [rows_of(count, dim, rng) for count in counts]
     spaces = [whole(block) for block in rows]
     shuffled = [spaces[i] for i in rng.permutation(len(spaces))]

@@ -32,9 +32,7 @@ def even(rounds: int) -> tuple[float, ...]:
 
 def fedpower(dim: int, width: int, steps: tuple[int, ...], **more: Any) -> LocalPower:
     settings: dict[str, Any] = {"shares": even(len(steps)), "rank": width, **more}
-    return LocalPower(
-        domain=Domain(dim=dim, radius=math.inf), neighbours=NEAR, begin=start(dim, width), steps=steps, **settings
-    )
+    return LocalPower(domain=Domain(dim=dim, radius=math.inf), neighbours=NEAR, begin=start(dim, width), steps=steps, **settings)
 
 
 def unequal_sites(seed: int, dim: int, count: int) -> list[Array]:
@@ -240,9 +238,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
         def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
             return 1.0
 
-    task = LocalPower(
-        domain=Domain(dim=10, radius=1.0), neighbours=NEAR, begin=start(10, 3), steps=(4,), shares=(1.0,), rank=2
-    )
+    task = LocalPower(domain=Domain(dim=10, radius=1.0), neighbours=NEAR, begin=start(10, 3), steps=(4,), shares=(1.0,), rank=2)
     question = task.ask(task.start())
     rng = np.random.default_rng(0)
     one, two = (task.work(question, DenseRows(rng.standard_normal((20, 10))), Told()) for _ in range(2))
@@ -254,12 +250,7 @@ def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
     for steps, covered in (((1, 1), True), ((1, 2), False), ((2, 1), False)):
         task = LocalPower(
-            domain=Domain(dim=10, radius=1.0),
-            neighbours=NEAR,
-            begin=start(10, 3),
-            steps=steps,
-            shares=(0.5, 0.5),
-            rank=2,
+            domain=Domain(dim=10, radius=1.0), neighbours=NEAR, begin=start(10, 3), steps=steps, shares=(0.5, 0.5), rank=2
         )
         mechanism, ledger = noisy()
         part = task.work(task.ask(task.start()), rows, EXACT)
@@ -299,11 +290,6 @@ def test_hostile_parts_are_refused() -> None:
     for arrays in damaged:
         with pytest.raises(ValueError):
             task.part(question, arrays)
-    for asked in (
-        Question(1, (task.begin,)),
-        Question(0, (np.eye(6)[:, :1],)),
-        Question(0, (2 * task.begin,)),
-        Question(),
-    ):
+    for asked in (Question(1, (task.begin,)), Question(0, (np.eye(6)[:, :1],)), Question(0, (2 * task.begin,)), Question()):
         with pytest.raises(ValueError):
             task.require_question(asked)

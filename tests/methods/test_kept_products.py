@@ -138,12 +138,7 @@ def test_keeping_all_products_beats_the_last_one_under_noise() -> None:
 def test_it_stops_on_released_numbers_when_they_stand_still() -> None:
     rows = DenseRows(np.diag([9.0, 5.0, 1.0, 0.1, 0.1, 0.1]))
     task = KeptProducts(
-        domain=Domain(dim=6, radius=math.inf),
-        neighbours=NEAR,
-        begin=basis(6, 4, 2),
-        shares=(0.05,) * 20,
-        rank=2,
-        tolerance=1e-6,
+        domain=Domain(dim=6, radius=math.inf), neighbours=NEAR, begin=basis(6, 4, 2), shares=(0.05,) * 20, rank=2, tolerance=1e-6
     )
     state = task.start()
     while task.result(state) is None:

@@ -256,9 +256,7 @@ def test_noise_spends_the_shares_in_order() -> None:
     task = KrylovSum(
         domain=Domain(dim=20, radius=1.0), neighbours=NEAR, begin=start(20, 3), rounds=3, rank=2, shares=(0.2, 0.3, 0.5)
     )
-    run_pooled(
-        task, DenseRows(rng.standard_normal((50, 20))), Gaussian(multiplier=2.0, ledger=ledger, noise=Noise.seeded(1))
-    )
+    run_pooled(task, DenseRows(rng.standard_normal((50, 20))), Gaussian(multiplier=2.0, ledger=ledger, noise=Noise.seeded(1)))
     assert [charge.label for charge in ledger.charges] == [f"krylov product {round_} of 3" for round_ in (1, 2, 3)]
     np.testing.assert_allclose([charge.mu**2 * 4 for charge in ledger.charges], (0.2, 0.3, 0.5))
     equal = krylov(20, 3, 2, rounds=4)

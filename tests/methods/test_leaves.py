@@ -24,9 +24,7 @@ LEAVES = pytest.mark.parametrize("leaf", METHODS.values(), ids=str)
 
 def planned(leaf: Method, *, budget: Budget | None = BUDGET, **choices: Any) -> MethodPlan:
     near = Neighbours.ADD_REMOVE
-    return plan_sites(
-        dim=DIM, rank=RANK, budget=budget, method=leaf.name, neighbours=near, guessed_people=PEOPLE, **choices
-    )
+    return plan_sites(dim=DIM, rank=RANK, budget=budget, method=leaf.name, neighbours=near, guessed_people=PEOPLE, **choices)
 
 
 def task_of(leaf: Method, plan: MethodPlan, *, private: bool) -> Task[Any, Any, Any]:

@@ -37,18 +37,11 @@ def a_task(dim: int = 12, *, rank: int = 3, rounds: int = 201, radius: float = m
     shares = (1 / (rank * rounds),) * (rank * rounds)
     given: dict[str, Any] = {"noise": Noise.seeded(3), "deviation": 0.1, "clip": 0.2, "tolerance": 1e-9} | more
     return Segments(
-        domain=Domain(dim=dim, radius=radius),
-        neighbours=Neighbours.ADD_REMOVE,
-        rank=rank,
-        rounds=rounds,
-        shares=shares,
-        **given,
+        domain=Domain(dim=dim, radius=radius), neighbours=Neighbours.ADD_REMOVE, rank=rank, rounds=rounds, shares=shares, **given
     )
 
 
-def run_peers(
-    tasks: list[Segments], parts: list[Array], *, jitter: float = 0.0
-) -> tuple[Subspace, list[SegmentsState]]:
+def run_peers(tasks: list[Segments], parts: list[Array], *, jitter: float = 0.0) -> tuple[Subspace, list[SegmentsState]]:
     """Each peer with its own instance and own state; sums differ between peers by `jitter`, relatively."""
     rng = np.random.default_rng(9)
     states = [task.start() for task in tasks]
@@ -56,10 +49,7 @@ def run_peers(
         asked = [task.ask(state) for task, state in zip(tasks, states, strict=True)]
         for task, question in zip(tasks, asked, strict=True):
             task.require_question(question)
-        sent = [
-            task.work(question, DenseRows(rows), EXACT)
-            for task, question, rows in zip(tasks, asked, parts, strict=True)
-        ]
+        sent = [task.work(question, DenseRows(rows), EXACT) for task, question, rows in zip(tasks, asked, parts, strict=True)]
         total = np.sum(sent, axis=0)
         states = [
             task.advance(state, total * (1 + jitter * rng.standard_normal(total.shape)), EXACT)
@@ -96,9 +86,7 @@ def test_rows_are_centered_and_scaled_by_the_domain_in_either_storage() -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("center", [None, 0.4, 40.0])
 @pytest.mark.parametrize("radius", [1.5, 2.0 * (1 - 2.0**-40)])
-def test_a_private_start_takes_any_number_of_rows_around_any_center(
-    sparse: bool, center: float | None, radius: float
-) -> None:
+def test_a_private_start_takes_any_number_of_rows_around_any_center(sparse: bool, center: float | None, radius: float) -> None:
     # More than are added up at once: how many rows there are may not decide whether there is an error.
     rows = np.random.default_rng(1).standard_normal((1500, 3)) + (center or 0.0)
     table = SparseRows(sp.csr_array(rows)) if sparse else DenseRows(rows)

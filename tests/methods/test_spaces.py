@@ -179,11 +179,7 @@ def test_storages_agree_and_clip(count: int) -> None:
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((count, 9)) * 3
     task = SiteSpaces(
-        domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1), claimed=False),
-        neighbours=NEAR,
-        kind="merge",
-        rank=2,
-        width=3,
+        domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1), claimed=False), neighbours=NEAR, kind="merge", rank=2, width=3
     )
     sides: list[Rows] = [DenseRows(rows), SparseRows(sp.csr_array(rows))]
     dense, sparse = (task.work(Question(), side, EXACT)[0].space for side in sides)
@@ -193,9 +189,7 @@ def test_storages_agree_and_clip(count: int) -> None:
     for found in (dense, sparse):
         np.testing.assert_allclose(gram_of(found), gram_of(exact), atol=1e-8)
     # On the grid each row is clipped and rounded, which moves it by up to sqrt(d) units of 2^-16 of the radius.
-    on_grid = SiteSpaces(
-        domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1)), neighbours=NEAR, kind="merge", rank=2, width=3
-    )
+    on_grid = SiteSpaces(domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1)), neighbours=NEAR, kind="merge", rank=2, width=3)
     for side in sides:
         rounded_to_grid = on_grid.work(Question(), side, EXACT)[0].space
         np.testing.assert_allclose(rounded_to_grid.values, exact.values, rtol=4 * 2.0**-16 * 3)
@@ -228,9 +222,7 @@ def test_dividing_by_a_protected_count_is_refused() -> None:
         SiteSpaces(domain=Domain(dim=4, radius=1.0), neighbours=NEAR, kind="wda", rank=2, normalise=True).work(
             Question(), rows, mechanism
         )
-    public = SiteSpaces(
-        domain=Domain(dim=4, radius=1.0), neighbours=Neighbours.ZERO_OUT, kind="wda", rank=2, normalise=True
-    )
+    public = SiteSpaces(domain=Domain(dim=4, radius=1.0), neighbours=Neighbours.ZERO_OUT, kind="wda", rank=2, normalise=True)
     assert public.work(Question(), rows, mechanism)[0].space.rank == 2
     assert public.work(Question(), DenseRows(np.zeros((0, 4))), mechanism)[0].space.rank <= 2
 

@@ -25,17 +25,7 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.star.rounds import tree
 
-__all__ = [
-    "COLUMNS",
-    "Company",
-    "PeerCompany",
-    "authority",
-    "free_port",
-    "keys_of",
-    "same_words",
-    "settings_beside",
-    "table_of",
-]
+__all__ = ["COLUMNS", "Company", "PeerCompany", "authority", "free_port", "keys_of", "same_words", "settings_beside", "table_of"]
 
 COLUMNS = ("age", "weight", "pulse", "mood", "sleep")
 
@@ -73,9 +63,7 @@ def table_of(seed: int, people: int = 300) -> np.ndarray[Any, Any]:
     return rng.standard_normal((people, len(COLUMNS))) * [1.5, 0.9, 0.4, 0.2, 0.1] + 0.3
 
 
-def settings_beside(
-    model: Model, study: StudyFile | None = None, *, unknown: AbstractSet[str] = frozenset()
-) -> dict[str, Any]:
+def settings_beside(model: Model, study: StudyFile | None = None, *, unknown: AbstractSet[str] = frozenset()) -> dict[str, Any]:
     """The settings of a model, but for what names its study, which must be there, and for what is `unknown` to the other."""
     settings = dict(model.settings)
     if study is not None:
@@ -135,11 +123,7 @@ class PeerCompany:
             await agent.run(lambda model: self.models.__setitem__(name, model), listen=f"127.0.0.1:{self.ports[name]}")
 
     def run(
-        self,
-        names: list[str] | None = None,
-        *,
-        changes: dict[str, dict[str, Any]] | None = None,
-        seconds: float = 60.0,
+        self, names: list[str] | None = None, *, changes: dict[str, dict[str, Any]] | None = None, seconds: float = 60.0
     ) -> list[BaseException | None]:
         """These peers, to the end; what each of them raised. `changes` are settings of single ones."""
 
@@ -173,11 +157,7 @@ class Company:
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "eigenveil_study": 1,
-            "study": {
-                "name": "heart",
-                "id": "0123456789abcdef" * 2,
-                "topology": "star" if self.fanout is None else "tree",
-            },
+            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "topology": "star" if self.fanout is None else "tree"},
             "task": {"components": 2, "columns": list(COLUMNS), "row_bound": 4.0},
             "privacy": {"epsilon": 5.0, "delta": 1e-6, "trust": "masked"},
             "network": {"deadline": 20.0, "retries": 2, "join_timeout": 30.0},
@@ -189,8 +169,7 @@ class Company:
             found["tree"] = {"fanout": self.fanout}
             nodes = tree(self.names, fanout=self.fanout).nodes
             found["node"] = [
-                {"address": f"127.0.0.1:{free_port()}", "certificate": keys_of(name, "node").certificate.pem}
-                for name in nodes
+                {"address": f"127.0.0.1:{free_port()}", "certificate": keys_of(name, "node").certificate.pem} for name in nodes
             ]
         return put_over(found, self.sections)
 

@@ -46,8 +46,7 @@ def tree_document(sites: int = 5, fanout: int = 2, **sections: Any) -> dict[str,
     names = tree([f"site {at}" for at in range(sites)], fanout=fanout).nodes
     found["tree"] = {"fanout": fanout}
     found["node"] = [
-        {"address": f"10.0.0.{at}:7000", "certificate": certificate(name, "node").pem}
-        for at, name in enumerate(names, 1)
+        {"address": f"10.0.0.{at}:7000", "certificate": certificate(name, "node").pem} for at, name in enumerate(names, 1)
     ]
     return put_over(found, sections)
 
@@ -58,8 +57,7 @@ def gossip_document(peers: int = 4, **sections: Any) -> dict[str, Any]:
     del found["hub"], found["site"]
     found["graph"] = {"kind": "ring"}
     found["peer"] = [
-        {"address": f"[2001:db8::{at + 1}]:7000", "certificate": certificate(f"peer {at}", "peer").pem}
-        for at in range(peers)
+        {"address": f"[2001:db8::{at + 1}]:7000", "certificate": certificate(f"peer {at}", "peer").pem} for at in range(peers)
     ]
     return put_over(found, sections)
 

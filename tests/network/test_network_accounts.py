@@ -65,9 +65,7 @@ def test_entries_that_others_may_see_have_no_digest_that_a_guess_could_be_compar
         assert ledger.is_mark_of(raw, said)
 
 
-def durable_of(
-    company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0"
-) -> tuple[DurableSite, Any]:
+def durable_of(company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0") -> tuple[DurableSite, Any]:
     holding = None if rows is None else SiteData(rows=rows, people=300)
     agent = company.site(name, ledger, **({} if holding is None else {"holding": holding}))
     entered = ledger.join(agent.account, life=None)
@@ -152,10 +150,7 @@ def test_a_site_reads_the_columns_of_the_study_from_any_file(tmp_path: Path) -> 
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
     table, names = company.tables["site 0"], company.study.columns
     path = tmp_path / "patients.csv"
-    lines = [
-        ";".join(("patient_id", *names)),
-        *(f"{i};" + ";".join(map(repr, row)) for i, row in enumerate(table.tolist())),
-    ]
+    lines = [";".join(("patient_id", *names)), *(f"{i};" + ";".join(map(repr, row)) for i, row in enumerate(table.tolist()))]
     path.write_text("\n".join(lines).replace(".", ","))
     found = SiteData.read(path, company.study, decimal=",")
     assert np.array_equal(np.vstack([block.values for block in found.rows.blocks(50)]), table)
@@ -185,19 +180,14 @@ def test_a_sparse_table_is_refused_where_bounds_would_fill_it(tmp_path: Path) ->
 
 def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path: Path) -> None:
     company = Company(
-        tmp_path,
-        sites=5,
-        fanout=3,
-        sections={"privacy": {"trust": "site"}, "task": {"method": "krylov", "rounds": 3}},
+        tmp_path, sites=5, fanout=3, sections={"privacy": {"trust": "site"}, "task": {"method": "krylov", "rounds": 3}}
     )
     node = company.study.nodes[0].name
 
     async def all_of_them() -> None:
         async with asyncio.timeout(60):
             others = [place.name for place in company.study.nodes[1:]]
-            parties = asyncio.gather(
-                company.run_hub(), *map(company.run_site, company.names), *map(company.run_node, others)
-            )
+            parties = asyncio.gather(company.run_hub(), *map(company.run_site, company.names), *map(company.run_node, others))
             first = asyncio.ensure_future(company.run_node(node))
             while not any(who == "hub" and one.what == "round" for who, one in company.happened):
                 await asyncio.sleep(0.01)

@@ -65,9 +65,7 @@ def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
             assert ledger.datasets()[0].spent == 0
 
 
-def test_no_peer_begins_before_its_own_neighbours_are_connected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_peer_begins_before_its_own_neighbours_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All four have heard of each other the other way round the ring while two neighbours are not connected yet."""
     dial, send, lost = Transport.dial, Transport.send, list[tuple[str, str]]()
 
@@ -90,9 +88,7 @@ def test_no_peer_begins_before_its_own_neighbours_are_connected(
     assert lost == []
 
 
-def test_a_peer_that_is_lost_as_the_study_begins_costs_nobody_the_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_that_is_lost_as_the_study_begins_costs_nobody_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of five have begun when it goes. The other two, which are not connected to each other yet, must begin without it."""
     dial = Transport.dial
 
@@ -111,17 +107,13 @@ def test_a_peer_that_is_lost_as_the_study_begins_costs_nobody_the_study(
 
     monkeypatch.setattr(Transport, "dial", late)
     network = {"deadline": 3.0, "quorum": 3}
-    company = PeerCompany(
-        tmp_path, 5, sections={"graph": {"kind": "complete"}, "network": network, "privacy": {"restarts": 1}}
-    )
+    company = PeerCompany(tmp_path, 5, sections={"graph": {"kind": "complete"}, "network": network, "privacy": {"restarts": 1}})
     ends = company.run(changes={"peer 4": {"on_event": stop}})
     assert isinstance(ends.pop(), Gone)
     assert ends == [None] * 4
 
 
-def test_a_peer_that_is_away_before_anybody_has_begun_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_that_is_away_before_anybody_has_begun_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was started with something wrong, say. Without it nobody is charged."""
     company, lives = PeerCompany(tmp_path), list[str]()
 

@@ -36,10 +36,7 @@ def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_b
     tmp_path: Path, privacy: dict[str, Any], task: dict[str, Any], fanout: int | None
 ) -> None:
     company = Company(
-        tmp_path,
-        sites=5 if fanout else 3,
-        fanout=fanout,
-        sections={"privacy": privacy, "task": task, "rehearsal": SEED},
+        tmp_path, sites=5 if fanout else 3, fanout=fanout, sections={"privacy": privacy, "task": task, "rehearsal": SEED}
     )
     company.run()
     simulated = company.study.estimator()

@@ -169,9 +169,7 @@ def test_a_study_without_noise_needs_no_limit_at_all() -> None:
         "[budget] study_epsilon",
         "[budget] lifetime_epsilon",
     ]
-    free = policy_for(
-        exact, limits={"trust": ["none"]}, budget={"study_epsilon": math.inf, "lifetime_epsilon": math.inf}
-    )
+    free = policy_for(exact, limits={"trust": ["none"]}, budget={"study_epsilon": math.inf, "lifetime_epsilon": math.inf})
     assert refusals(exact, free) == []
     assert free.life is None
 
@@ -281,9 +279,7 @@ def test_names_that_may_stand_for_the_same_rows_are_listed_together() -> None:
 
 
 def test_all_reasons_come_at_once() -> None:
-    study = StudyFile.of(
-        document(3, privacy={"trust": "hub", "epsilon": 9.0}, network={"quorum": 1}, rehearsal={"seed": 1})
-    )
+    study = StudyFile.of(document(3, privacy={"trust": "hub", "epsilon": 9.0}, network={"quorum": 1}, rehearsal={"seed": 1}))
     reasons = refusals(study, Policy(), method="dr-svd")
     keys = [reason.partition(":")[0] for reason in reasons]
     assert keys == [

@@ -51,13 +51,7 @@ def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tu
     """A command in a terminal of its own, where a person types yes when asked."""
     person, terminal = pty.openpty()
     child = subprocess.Popen(
-        ["bash", "-ec", command],
-        cwd=cwd,
-        env=env,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
+        ["bash", "-ec", command], cwd=cwd, env=env, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
     )
     os.close(terminal)
     seen, answered, until = "", False, time.monotonic() + seconds
@@ -91,12 +85,7 @@ def test_the_quickstart_runs_a_five_site_masked_study_as_it_is_written(tmp_path:
 
     for text in there["terminal 1"]:
         done = subprocess.run(
-            ["bash", "-ec", text.replace("7443", port)],
-            cwd=folder,
-            env=env,
-            text=True,
-            capture_output=True,
-            check=False,
+            ["bash", "-ec", text.replace("7443", port)], cwd=folder, env=env, text=True, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
     (hub,), (sites,) = (list(map(begun, there[f"terminal {at}, stays"])) for at in (1, 2))

@@ -154,8 +154,7 @@ def test_a_site_with_a_backlog_and_one_row_more_says_and_misses_the_same(
 
     asyncio.run(both())
     one, other = (
-        [(line["slot"], line["heard"], line["missing"], line["skipped"], line["late"]) for line in told]
-        for told in shown
+        [(line["slot"], line["heard"], line["missing"], line["skipped"], line["late"]) for line in told] for told in shown
     )
     assert one == other and one[-1][1] == companies[0].names
     first, second = heard.values()
@@ -169,15 +168,7 @@ def test_a_site_with_a_backlog_and_one_row_more_says_and_misses_the_same(
 async def with_process(company: Streams, told: list[dict[str, Any]]) -> None:
     """The study, with its first site in a process of its own."""
     name, *others = company.names
-    command = [
-        sys.executable,
-        "-c",
-        SITE,
-        str(company.folder),
-        name,
-        json.dumps(as_text(keys_of(name, "site"))),
-        str(EACH_LOOK),
-    ]
+    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site"))), str(EACH_LOOK)]
 
     async def alone() -> None:
         site = await asyncio.create_subprocess_exec(*command)
@@ -222,9 +213,7 @@ def test_a_site_whose_rows_take_longer_than_the_delay_leaves_the_study_once_and_
     assert "rows of slot 3 were not added up within 1 seconds" in str(error)
     # Among three sites masks need all of them, so that later slots are skipped.
     others = [] if trust == "masked" else company.names[1:]
-    assert {line["slot"]: line["heard"] for line in told} == {
-        slot: company.names if slot < 3 else others for slot in range(1, 6)
-    }
+    assert {line["slot"]: line["heard"] for line in told} == {slot: company.names if slot < 3 else others for slot in range(1, 6)}
     with pytest.raises(LedgerError, match="closed for good"):
         asyncio.run(company.follow_site("site 0"))
 
@@ -236,15 +225,7 @@ def test_a_site_that_was_stopped_for_longer_than_the_delay_goes_on(tmp_path: Pat
     for site in company.names:
         company.write(site, table_of(0, 5))
     (company.folder / "study.toml").write_text(company.study.text())
-    command = [
-        sys.executable,
-        "-c",
-        SITE,
-        str(company.folder),
-        name,
-        json.dumps(as_text(keys_of(name, "site"))),
-        str(EACH_LOOK),
-    ]
+    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site"))), str(EACH_LOOK)]
     # They take longer than a look at what is due, and less than the delay.
     more = "".join(text_of(table_of(1, BACKLOG // 2))[1:])
 
@@ -275,12 +256,9 @@ def test_a_site_that_was_stopped_for_longer_than_the_delay_goes_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("seconds", "deadline", "expected"),
-    [(1.0, 30.0, 30.0), (60.0, 30.0, 60.0), (86400.0, 30.0, 600.0), (1.0, 900.0, 900.0)],
+    ("seconds", "deadline", "expected"), [(1.0, 30.0, 30.0), (60.0, 30.0, 60.0), (86400.0, 30.0, 600.0), (1.0, 900.0, 900.0)]
 )
-def test_sites_answer_for_long_slots_after_ten_minutes(
-    seconds: float, deadline: float, expected: float, tmp_path: Path
-) -> None:
+def test_sites_answer_for_long_slots_after_ten_minutes(seconds: float, deadline: float, expected: float, tmp_path: Path) -> None:
     terms = {"deadline": deadline}
     company = by_clock(tmp_path / "study", begins=0.0, seconds=seconds, network=terms)
     assert slot_parties_of(company.study, memory=1 << 30).spec.delay == expected
@@ -368,15 +346,7 @@ def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Pa
     for other in company.names[1:]:
         company.write(other, rows[:1])
     (company.folder / "study.toml").write_text(company.study.text())
-    command = [
-        sys.executable,
-        "-c",
-        SITE,
-        str(company.folder),
-        name,
-        json.dumps(as_text(keys_of(name, "site"))),
-        str(EACH_LOOK),
-    ]
+    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site"))), str(EACH_LOOK)]
     rng = np.random.default_rng(0)
     kills = 0
 

@@ -74,9 +74,7 @@ MASKS = re.compile(r"<!-- masks, (terminal \d[^>]*?) -->\n```sh\n(.*?)```", re.D
 
 
 @pytest.mark.slow
-def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(
-    tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(tmp_path: Path, env: dict[str, str]) -> None:
     port = str(free_port())
     folder = tmp_path / "study"
     folder.mkdir()
@@ -95,9 +93,7 @@ def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(
     def begun(text: str) -> "subprocess.Popen[bytes]":
         # A group of its own, so that all of it can be killed at once.
         with (folder / "log.txt").open("ab") as log:
-            return subprocess.Popen(
-                ["bash", "-ec", text], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
-            )
+            return subprocess.Popen(["bash", "-ec", text], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
     run(there["terminal 1"])
     parties = [begun(there["terminal 1, stays"]), begun(there["terminal 2, stays"])]

@@ -83,9 +83,7 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize(
-    "kind", ["star", "tree", "hub", "masked", "device", "no noise", "fill", "counts", "groups", "drop"]
-)
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "masked", "device", "no noise", "fill", "counts", "groups", "drop"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
@@ -204,9 +202,7 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
     async def all_of_them() -> SlotHubAgent:
         async with asyncio.timeout(60):
             with os.fdopen(reading, "rb", buffering=0) as pipe:
-                others = asyncio.gather(
-                    company.follow_site(first, source=pipe), *map(company.follow_site, company.names[1:])
-                )
+                others = asyncio.gather(company.follow_site(first, source=pipe), *map(company.follow_site, company.names[1:]))
                 hub, _ = await asyncio.gather(company.serve(lines), others)
             return hub
 
@@ -262,10 +258,7 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "both"}}, "not for streams"),
         ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
-        (
-            {"privacy": {"trust": "masked", "epsilon": None, "delta": None, "no_privacy": True}},
-            "without noise sites send",
-        ),
+        ({"privacy": {"trust": "masked", "epsilon": None, "delta": None, "no_privacy": True}}, "without noise sites send"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
         ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
@@ -320,9 +313,7 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
 @pytest.mark.parametrize(
     ("slots", "units"), [({}, ["row"]), ({"one_person_per_site": True}, ["stream"]), ({"person_slots": 3}, ["stream"])]
 )
-def test_a_policy_says_whether_people_are_in_several_slots(
-    slots: dict[str, Any], units: list[str], tmp_path: Path
-) -> None:
+def test_a_policy_says_whether_people_are_in_several_slots(slots: dict[str, Any], units: list[str], tmp_path: Path) -> None:
     study = Streams(tmp_path, sections=sections(slots=slots, rehearsal={})).study
     found = []
     for unit in ("row", "stream", "person"):

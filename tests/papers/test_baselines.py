@@ -40,9 +40,7 @@ def tail(rows: Array, rank: int) -> float:
     decay=st.sampled_from([0.0, 0.5, 2.0]),
     cut=st.sampled_from([1, 5, 200]),
 )
-def test_frequent_directions_keeps_its_bounds(
-    seed: int, dim: int, count: int, size: int, decay: float, cut: int
-) -> None:
+def test_frequent_directions_keeps_its_bounds(seed: int, dim: int, count: int, size: int, decay: float, cut: int) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((count, dim)) * np.arange(1.0, dim + 1) ** -decay
     tracker = FrequentDirections(rank=1, sketch=size)

@@ -9,17 +9,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 from eigenveil.data.rows import Symmetric
 from eigenveil.linalg import Array, sines
-from eigenveil.papers.baselines import (
-    DDPPM,
-    AnalyzeGauss,
-    Baseline,
-    FedPower,
-    FpcaEdge,
-    LocalRows,
-    ModSulq,
-    NoisyPower,
-    Sulq,
-)
+from eigenveil.papers.baselines import DDPPM, AnalyzeGauss, Baseline, FedPower, FpcaEdge, LocalRows, ModSulq, NoisyPower, Sulq
 
 DIM, SEED = 6, 3
 ROWS = np.random.default_rng(0).standard_normal((90, DIM)) * np.array([5.0, 3.0, 2.0, 1.0, 0.5, 0.3])
@@ -121,10 +111,7 @@ def test_noisy_power_follows_its_sensitivity(settings: dict[str, Any], factor: A
 
 def test_noisy_power_takes_a_matrix_or_an_operator() -> None:
     gram = gram_of(ROWS)
-    answers = [
-        NoisyPower(2, **BUDGET).fit(one).components_
-        for one in (ROWS, Symmetric(gram, people=90), aslinearoperator(gram))
-    ]
+    answers = [NoisyPower(2, **BUDGET).fit(one).components_ for one in (ROWS, Symmetric(gram, people=90), aslinearoperator(gram))]
     for other in answers[1:]:
         np.testing.assert_allclose(answers[0], other, atol=1e-9)
 
@@ -182,15 +169,7 @@ def test_fedpower_is_algorithms_2_and_3(align: Any, align_to: Any, participants:
     rounds, delta, sizes = 4, 1e-3, [40, 20, 30]
     settings: dict[str, Any] = {"align": align, "align_to": align_to, "participants": participants, "scheme": scheme}
     fedpower = FedPower(
-        2,
-        width=3,
-        rounds=rounds,
-        local_steps=3,
-        decay=True,
-        epsilon=(800.0, 1600.0),
-        delta=delta,
-        random_state=SEED,
-        **settings,
+        2, width=3, rounds=rounds, local_steps=3, decay=True, epsilon=(800.0, 1600.0), delta=delta, random_state=SEED, **settings
     )
     found = fedpower.fit(PARTS)
     weights = [size / 90 for size in sizes]
@@ -218,11 +197,7 @@ def test_fedpower_is_algorithms_2_and_3(align: Any, align_to: Any, participants:
             turned = aligned_slowly(locals_[device], target, align)
             sent = gram_of(PARTS[device]) / sizes[device] @ turned
             sent = sent + sigma * np.abs(locals_[device]).max() * drawn.standard_normal(basis.shape)
-            part = (
-                weights[device] * (1.0 if participants is None else 3 / 2)
-                if scheme == 2 or participants is None
-                else 1 / 2
-            )
+            part = weights[device] * (1.0 if participants is None else 3 / 2) if scheme == 2 or participants is None else 1 / 2
             total += counts[device] * part * sent
             largest = max(largest, float(np.abs(turned).max()))
         total += server * largest * drawn.standard_normal(basis.shape)
@@ -258,10 +233,7 @@ def test_d_dp_pm_mixes_and_deflates(c: int | None) -> None:
         for sigma in sigma_p:
             z = [part.T @ own for part, own in zip(parts, q, strict=True)]
             mean = [sum(mix[agent, other] * z[other] for other in range(3)) for agent in range(3)]
-            q = [
-                0.01 * part @ own + sigma * drawn.standard_normal(len(part))
-                for part, own in zip(parts, mean, strict=True)
-            ]
+            q = [0.01 * part @ own + sigma * drawn.standard_normal(len(part)) for part, own in zip(parts, mean, strict=True)]
         lengths = [sum(mix[agent, other] * float(q[other] @ q[other]) for other in range(3)) for agent in range(3)]
         q = [own / math.sqrt(length) for own, length in zip(q, lengths, strict=True)]
         z = [part.T @ own for part, own in zip(parts, q, strict=True)]

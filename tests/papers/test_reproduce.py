@@ -113,10 +113,7 @@ def test_functions_of_rounds() -> None:
 
 def test_agreement_allows_for_both_errors() -> None:
     assert agreement(1.0, Number(1.4, 0.1)) == "close" and agreement(1.0, Number(1.4, 0.1), error=0.1) == "reproduced"
-    assert (
-        agreement(1.0, Number(1.4, 0.0), read_to=0.5) == "reproduced"
-        and agreement(1e-12, Number(1e-7, 0.0)) == "reproduced"
-    )
+    assert agreement(1.0, Number(1.4, 0.0), read_to=0.5) == "reproduced" and agreement(1e-12, Number(1e-7, 0.0)) == "reproduced"
     assert agreement(-14.0, Number(-15.0, 0.0)) == "reproduced" and agreement(1.0, Number(-1.0, 0.0)) == "differs"
 
 

@@ -24,17 +24,7 @@ from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsPara
 from eigenveil.params.declarations.recommend import InteractionsParams, RecommenderParams
 from eigenveil.params.declarations.streaming import SlotStreamParams, StreamingParams
 from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
-from eigenveil.params.declare import (
-    as_call,
-    as_options,
-    declared,
-    flag,
-    in_options,
-    in_study,
-    param,
-    parameters,
-    validate_params,
-)
+from eigenveil.params.declare import as_call, as_options, declared, flag, in_options, in_study, param, parameters, validate_params
 from eigenveil.params.docs import DOCUMENTED, _found, current, pages
 from eigenveil.params.values import InvalidValue, center_from
 from eigenveil.recommend import read_interactions
@@ -131,11 +121,7 @@ def test_names_are_unique_and_helps_name_what_there_is(kind: Any) -> None:
     for names in ([flag(one) for one in known.values()], [(one.param.section, one.key) for one in known.values()]):
         assert len(set(names)) == len(names)
     for one in known.values():
-        templates = [
-            one.param.help,
-            one.param.details or "",
-            f"{{{one.param.applies_when}}}" if one.param.applies_when else "",
-        ]
+        templates = [one.param.help, one.param.details or "", f"{{{one.param.applies_when}}}" if one.param.applies_when else ""]
         for template in templates:
             for hole in [hole for _, hole, _, _ in Formatter().parse(template) if hole]:
                 name, _, word = hole.partition("=")
@@ -254,9 +240,7 @@ def test_an_error_at_a_place_keeps_its_parameters_and_the_name_of_the_place() ->
 WITH_CENTER = [PrivateParams, FederatedParams, GossipParams, StreamingParams, BoundsParams, SpectrumParams, PlanParams]
 
 
-@pytest.mark.parametrize(
-    "kind", [*WITH_CENTER, SimulateParams, HubStudy, PeerStudy, NewStudy], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", [*WITH_CENTER, SimulateParams, HubStudy, PeerStudy, NewStudy], ids=lambda kind: kind.__name__)
 def test_a_center_takes_the_same_values_everywhere(kind: Any) -> None:
     one = declared(kind)["center"]
     assert one.default == "private" and one.optional
@@ -274,11 +258,7 @@ def test_a_center_takes_the_same_values_everywhere(kind: Any) -> None:
         assert check([1.0, 2.0]) == [1.0, 2.0]
 
 
-PRIVATE: dict[Any, type] = {
-    find_bounds: BoundsParams,
-    find_column_bounds: ColumnBoundsParams,
-    released_spectrum: SpectrumParams,
-}
+PRIVATE: dict[Any, type] = {find_bounds: BoundsParams, find_column_bounds: ColumnBoundsParams, released_spectrum: SpectrumParams}
 ROWS = np.random.default_rng(0).standard_normal((500, 3))
 
 
@@ -300,9 +280,7 @@ def test_a_signature_is_what_is_declared(function: Any) -> None:
 @pytest.mark.parametrize("function", PRIVATE, ids=lambda one: one.__name__)
 def test_epsilon_must_be_given_by_name_and_nothing_is_charged_without(function: Any) -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    with pytest.raises(
-        TypeError, match=rf"{function.__name__}\(\) missing 1 required keyword-only argument: 'epsilon'"
-    ):
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\) missing 1 required keyword-only argument: 'epsilon'"):
         function(ROWS, delta=1e-6, ledger=ledger)
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\) takes 1 positional argument but 2"):
         function(ROWS, 1.0, delta=1e-6, ledger=ledger)

@@ -100,9 +100,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     # Constructors and docstrings are in the source, so they are written first.
     generator = [sys.executable, "-m", "eigenveil.params.docs"]
     subprocess.run(generator, env=environment, capture_output=True, check=True)
-    run = subprocess.run(
-        [sys.executable, "-c", ASKED, str(folder)], env=environment, capture_output=True, text=True, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", ASKED, str(folder)], env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     docs = (folder / "eigenveil" / "estimators" / "federated/pca.py").read_text(encoding="utf-8")

@@ -27,12 +27,7 @@ class _Flavoured(HubStudy):
         default=3,
         check=Integer(min=1, max=9),
         limit=Limit(
-            section="limits",
-            key="flavour",
-            kind="most",
-            help="How sweet a study may be.",
-            default=5,
-            check=Integer(min=0, max=9),
+            section="limits", key="flavour", kind="most", help="How sweet a study may be.", default=5, check=Integer(min=0, max=9)
         ),
     )
 
@@ -71,9 +66,7 @@ def test_a_new_limit_is_a_key_of_the_policy() -> None:
         rows: int = param("How many people.", default=100, check=Integer(min=0))
 
     assert set(declared(_Limits)) == {"method", "trust", "neighbours", "colluders", "person_sites", "flavour", "rows"}
-    assert [line.comment for line in lines_of(_Limits(), "limits") if line.key == "flavour"] == [
-        "How sweet a study may be."
-    ]
+    assert [line.comment for line in lines_of(_Limits(), "limits") if line.key == "flavour"] == ["How sweet a study may be."]
     with pytest.raises(ParameterError, match="flavour must be an integer from 0 to 9, got 11"):
         _Limits(flavour=11)  # type: ignore[call-arg]
 

@@ -118,9 +118,7 @@ def test_equal_releases_give_equal_reports() -> None:
     assert plan_part(again) == plan_part(pca.model_)
 
 
-@pytest.mark.parametrize(
-    "norms", [{"0.5": -1.0}, {"x": 2.0}, {"0.5": "high"}, {"2": 1.0}, [1, 2], {"0.5": 2.0, "0.1": 1.0}]
-)
+@pytest.mark.parametrize("norms", [{"0.5": -1.0}, {"x": 2.0}, {"0.5": "high"}, {"2": 1.0}, [1, 2], {"0.5": 2.0, "0.1": 1.0}])
 def test_norms_of_an_edited_file_are_not_believed(norms: object) -> None:
     assert Norms.read(norms) is None
     pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, random_state=0).fit(with_outliers(5000))
@@ -185,22 +183,17 @@ def test_norms_hidden_by_noise_are_not_told() -> None:
     assert (
         sum(
             norm > 0
-            for norm in TailCounts(
-                cells=cells, beyond=beyond, error=np.full(6, 1e6), people=1000.0, people_error=0.0
-            ).seen()
+            for norm in TailCounts(cells=cells, beyond=beyond, error=np.full(6, 1e6), people=1000.0, people_error=0.0).seen()
         )
         == 0
     )
 
 
 def test_a_plan_without_norms_allows_for_heavy_tails_and_norms_narrow_it() -> None:
-    facts = Facts(
-        dim=20, rank=3, people=50_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20, rank=3, explained=0.6)
-    )
+    facts = Facts(dim=20, rank=3, people=50_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20, rank=3, explained=0.6))
     unknown = forecast(facts, "curator/covariance")
     light = forecast(
-        replace(facts, norms=Norms.of_rows(np.random.default_rng(0).standard_normal((5000, 20))).over(4.0)),
-        "curator/covariance",
+        replace(facts, norms=Norms.of_rows(np.random.default_rng(0).standard_normal((5000, 20))).over(4.0)), "curator/covariance"
     )
     heavy = forecast(replace(facts, norms=pareto(1.2)), "curator/covariance")
     given = forecast(replace(facts, row_bound=4.0), "curator/covariance")
@@ -289,9 +282,7 @@ def test_where_a_fit_is_silent_its_report_names_what_may_hide(share: float) -> N
     part, norms = plan_part(pca.model_), Norms.read(pca.model_.settings["norms"], pca.model_.settings["outliers"])
     assert part is not None and norms is not None
     (here,) = (point for point in part.points if point.epsilon == 1.0)
-    assert honest(
-        rows, pca.components_, pca.mean_, norms, Interval(here.captured.value, here.captured.low, here.captured.high)
-    )
+    assert honest(rows, pca.components_, pca.mean_, norms, Interval(here.captured.value, here.captured.low, here.captured.high))
     hidden = norms.hidden()
     assert hidden is not None and share < hidden.share < 0.03
     if not any("times as long" in str(one.message) for one in caught):
@@ -317,10 +308,7 @@ def test_norms_and_outliers_have_one_unit() -> None:
     assert kept(one, bound=2.0) == pytest.approx(kept(one.over(1e6), bound=2e-6))
     assert float(np.quantile(kept(one, bound=2.0), 0.05)) < 0.01
     # Rows that are not longer than the bound, or have less variance than the others, take nothing over.
-    assert (
-        one.longest(200.0) is None
-        and replace(one, outliers=Outliers(6.0, 0.04, 900.0, 1e-6, 400.0)).longest(2.0) is None
-    )
+    assert one.longest(200.0) is None and replace(one, outliers=Outliers(6.0, 0.04, 900.0, 1e-6, 400.0)).longest(2.0) is None
     assert replace(one, outliers=Outliers(6.0, 0.04, 0.9, 0.02, 400.0)).longest(2.0) is None
 
 
@@ -330,18 +318,7 @@ def test_bounds_of_a_file_say_what_the_release_said(tmp_path: Path) -> None:
     found = find_bounds(rows, epsilon=0.1, delta=1e-6, random_state=0)
     assert found.outliers is not None
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=",".join("abcdefgh"), comments="")
-    words = [
-        "bounds",
-        str(tmp_path / "rows.csv"),
-        "--epsilon",
-        "0.1",
-        "--delta",
-        "1e-6",
-        "--seed",
-        "0",
-        "-o",
-        str(path),
-    ]
+    words = ["bounds", str(tmp_path / "rows.csv"), "--epsilon", "0.1", "--delta", "1e-6", "--seed", "0", "-o", str(path)]
     assert CliRunner().invoke(app, words).exit_code == 0
     plain = json.loads(path.read_text())
     assert plain["outliers"] == found.outliers._asdict()
@@ -362,9 +339,7 @@ def test_bounds_of_a_file_say_what_the_release_said(tmp_path: Path) -> None:
         "-o",
         str(tmp_path / "m.safetensors"),
     ]
-    assert "times as long as the bound in" in " ".join(
-        CliRunner().invoke(app, fit, env={"COLUMNS": "400"}).stdout.split()
-    )
+    assert "times as long as the bound in" in " ".join(CliRunner().invoke(app, fit, env={"COLUMNS": "400"}).stdout.split())
     for outliers in (None, 3, {"beyond": 3}, {**plain["outliers"], "most": "x"}):
         path.write_text(json.dumps({**plain, "outliers": outliers}))
         answer = json.loads(CliRunner().invoke(app, plan).stdout)

@@ -70,9 +70,7 @@ def test_shares_sum_to_one_and_later_rounds_get_more(dim: int, epsilon: float, r
     assert covariance.plan.shares == (1.0,)
     assert len(power.plan.shares) == rounds
     assert math.fsum(power.plan.shares) == pytest.approx(1.0, abs=1e-12)
-    assert all(
-        after / before == pytest.approx(power_method.METHOD.growth) for before, after in pairwise(power.plan.shares)
-    )
+    assert all(after / before == pytest.approx(power_method.METHOD.growth) for before, after in pairwise(power.plan.shares))
 
 
 def test_rounds_and_widths_have_defaults_and_can_be_given() -> None:
@@ -123,9 +121,7 @@ def test_where_the_number_of_people_is_private_nothing_is_forecast() -> None:
     covariance, power = both(people=None)
     assert covariance.captured is None and power.captured is None
     assert "captured" not in str(covariance)
-    assert "covariance: noise 42.2 row_bound^2, 0.0763 MiB, captured variance of the clipped rows about 0.99" in str(
-        both()[0]
-    )
+    assert "covariance: noise 42.2 row_bound^2, 0.0763 MiB, captured variance of the clipped rows about 0.99" in str(both()[0])
 
 
 def test_what_auto_may_not_take_can_be_asked_for() -> None:
@@ -196,14 +192,7 @@ def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilo
     found = []
     for seed in range(4):
         pca = PrivatePCA(
-            rank,
-            epsilon=epsilon,
-            delta=1e-6,
-            row_bound=1.0,
-            center=None,
-            neighbours="zero-out",
-            method=method,
-            random_state=seed,
+            rank, epsilon=epsilon, delta=1e-6, row_bound=1.0, center=None, neighbours="zero-out", method=method, random_state=seed
         )
         found.append(captured_variance(rows.T @ rows, pca.fit(rows).components_.T))
     # One fit of these cells has a standard deviation of at most 0.006. So the mean of four strays by 0.015 with

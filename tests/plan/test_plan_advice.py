@@ -45,13 +45,9 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
 def test_limits_are_kept_and_what_they_cost_is_said() -> None:
     free = advise(facts(2500, trust=("site",)), methods=("site/covariance", "site/merge", "site/power"))
     assert free.chosen is not None and free.chosen.method == "site/covariance"
-    bound = advise(
-        facts(2500, trust=("site",), memory_limit=20_000), methods=("site/covariance", "site/merge", "site/power")
-    )
+    bound = advise(facts(2500, trust=("site",), memory_limit=20_000), methods=("site/covariance", "site/merge", "site/power"))
     assert bound.chosen is not None and bound.chosen.method == "site/power"
-    assert any(
-        "one release of the covariance would capture" in reason and "memory" in reason for reason in bound.reasons
-    )
+    assert any("one release of the covariance would capture" in reason and "memory" in reason for reason in bound.reasons)
 
 
 def test_where_nothing_can_work_it_is_said_plainly() -> None:
@@ -68,9 +64,7 @@ def test_what_would_do_instead_does() -> None:
     known = facts(120, sites=1)
     found = advise(known, methods=("curator/covariance",))
     assert found.chosen is None or found.chosen.captured.value < FAIR
-    epsilon = next(
-        float(candidate.split("epsilon = ")[1].split()[0]) for candidate in found.instead if "epsilon" in candidate
-    )
+    epsilon = next(float(candidate.split("epsilon = ")[1].split()[0]) for candidate in found.instead if "epsilon" in candidate)
     people = next(int(candidate.split()[1]) for candidate in found.instead if "people" in candidate)
     for other in (replace(known, budget=Budget(epsilon, 1e-6)), replace(known, people=people)):
         assert forecast(other, "curator/covariance").captured.value == pytest.approx(FAIR, abs=0.12)
@@ -111,11 +105,7 @@ def test_too_few_people_for_a_search_are_told_what_would_do() -> None:
     epsilon = next(float(line.split("epsilon = ")[1].split()[0]) for line in found.instead if "epsilon = " in line)
     people = next(int(line.split()[1]) for line in found.instead if "people" in line)
     assert people == found.forecasts[0].min_people
-    for other in (
-        replace(few, budget=Budget(epsilon, 1e-6)),
-        replace(few, people=people),
-        replace(few, row_bound=1.0),
-    ):
+    for other in (replace(few, budget=Budget(epsilon, 1e-6)), replace(few, people=people), replace(few, row_bound=1.0)):
         assert advise(other, methods=("curator/covariance",)).verdict == "works"
     # Units need more people than a bound.
     units = advise(replace(few, people=800, scale="private"), methods=("curator/covariance",))

@@ -22,13 +22,7 @@ BUDGET = Budget(1.0, 1e-6)
 
 
 def facts(dim: int = 30, people: int = 3000, **changes: Any) -> Facts:
-    known: dict[str, Any] = {
-        "spectrum": Spectrum.guessed(dim),
-        "rank": 3,
-        "budget": BUDGET,
-        "sites": 6,
-        "row_bound": 2.0,
-    }
+    known: dict[str, Any] = {"spectrum": Spectrum.guessed(dim), "rank": 3, "budget": BUDGET, "sites": 6, "row_bound": 2.0}
     given = known | changes
     return Facts(dim=dim, people=people, **given)
 
@@ -71,9 +65,7 @@ def test_more_of_everything_captures_more() -> None:
 def test_doubt_widens_what_is_expected() -> None:
     values = Spectrum.guessed(30).values
     sure, unsure, noisy = (
-        forecast(
-            facts(spectrum=Spectrum(values=values, source="", spread=spread, error=error)), "curator/covariance"
-        ).captured
+        forecast(facts(spectrum=Spectrum(values=values, source="", spread=spread, error=error)), "curator/covariance").captured
         for spread, error in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.01))
     )
     assert sure.value == unsure.value == noisy.value
@@ -140,23 +132,14 @@ def test_plans_are_those_of_the_estimators() -> None:
     ours = candidate_of(known, "curator/power").plan
     theirs = predict(dim=30, rank=3, budget=BUDGET, method="power").chosen
     assert ours == theirs.plan
-    sites = plan_sites(
-        dim=30,
-        rank=3,
-        budget=BUDGET,
-        method="krylov",
-        neighbours=known.neighbours,
-    )
+    sites = plan_sites(dim=30, rank=3, budget=BUDGET, method="krylov", neighbours=known.neighbours)
     assert candidate_of(known, "hub/krylov").plan == sites
 
 
 @pytest.mark.parametrize("dim", [5000, 41_000])
 def test_many_columns_are_no_obstacle(dim: int) -> None:
     known = facts(
-        dim,
-        3_000_000,
-        spectrum=Spectrum(values=Spectrum.guessed(dim, decay=1.3).values, source="given"),
-        trust=SETTINGS,
+        dim, 3_000_000, spectrum=Spectrum(values=Spectrum.guessed(dim, decay=1.3).values, source="given"), trust=SETTINGS
     )
     begun = time.process_time()
     power = forecast(known, "curator/power")
@@ -199,9 +182,7 @@ def test_rows_at_one_place_have_two_settings_and_at_many_the_others() -> None:
     assert set(methods_for(facts(trust=("curator", "site")))) < set(METHODS)
 
 
-def test_the_same_trial_is_rehearsed_once_and_more_fits_of_it_are_the_new_ones_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_same_trial_is_rehearsed_once_and_more_fits_of_it_are_the_new_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rehearsed: list[int] = []
     fit = rehearsal._fit
 

@@ -84,9 +84,7 @@ def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> Non
     predicted = forecast(facts(center="private" if look else None), method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = np.array(
-            [captured_variance(GRAM, fitted(method, look=look, seed=seed).components_.T) for seed in range(fits)]
-        )
+        found = np.array([captured_variance(GRAM, fitted(method, look=look, seed=seed).components_.T) for seed in range(fits)])
     error = found.std(ddof=1) / np.sqrt(fits)
     # Five deviations of the difference, where fits differ so much that 0.03 would be less; most are tenths of a per cent off.
     assert predicted.captured.value == pytest.approx(found.mean(), abs=max(0.03, 5 * np.hypot(error, 0.006)))
@@ -233,9 +231,7 @@ def test_a_quarter_more_noise_would_be_seen() -> None:
     means = [
         np.mean(
             [
-                judged(leading_under_noise(2000 * values, None, scale=scale, rank=3, noise=Noise.seeded(s))[1], values)[
-                    0
-                ]
+                judged(leading_under_noise(2000 * values, None, scale=scale, rank=3, noise=Noise.seeded(s))[1], values)[0]
                 for s in range(20)
             ]
         )

@@ -20,13 +20,7 @@ BUDGET = Budget(1.0, 1e-6)
 
 def planned(**choices: Any) -> MethodPlan:
     """A plan for a hundred columns."""
-    plain: dict[str, Any] = {
-        "dim": 100,
-        "rank": 5,
-        "budget": None,
-        "method": "auto",
-        "neighbours": Neighbours.ADD_REMOVE,
-    }
+    plain: dict[str, Any] = {"dim": 100, "rank": 5, "budget": None, "method": "auto", "neighbours": Neighbours.ADD_REMOVE}
     plain |= {"rounds": None, "tolerance": None, "oversample": None, "local_steps": 1}
     return plan_sites(**(plain | choices))
 
@@ -63,9 +57,7 @@ def test_what_was_asked_for_is_done(method: Any, budget: Budget | None) -> None:
     private=st.booleans(),
     oversample=st.one_of(st.none(), st.integers(0, 5000)),
 )
-def test_widths_fit_between_rank_and_columns(
-    dim: int, rank: int, method: Any, private: bool, oversample: int | None
-) -> None:
+def test_widths_fit_between_rank_and_columns(dim: int, rank: int, method: Any, private: bool, oversample: int | None) -> None:
     rank = min(rank, dim)
     budget = BUDGET if private else None
     chosen = planned(dim=dim, rank=rank, method=method, budget=budget).method

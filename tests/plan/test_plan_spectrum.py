@@ -33,9 +33,7 @@ def test_a_guess_without_numbers_falls_like_one_over_i() -> None:
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("center", [None, "private"])
 @pytest.mark.parametrize("row_bound", [None, 2.0])
-def test_the_spectrum_of_a_public_table_is_that_of_its_rows_as_cut(
-    wide: bool, center: Any, row_bound: float | None
-) -> None:
+def test_the_spectrum_of_a_public_table_is_that_of_its_rows_as_cut(wide: bool, center: Any, row_bound: float | None) -> None:
     rng = np.random.default_rng(0)
     shape = (8, 30) if wide else (40, 6)
     rows = rng.standard_normal(shape) * (rng.random(shape) < 0.5) * (0.6 if wide else 1.0)

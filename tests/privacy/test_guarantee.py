@@ -25,17 +25,7 @@ SOUND = Guarantee(
 
 def test_words_say_everything() -> None:
     words = SOUND.to_text()
-    for part in (
-        "(1, 1e-06)",
-        "each person",
-        "add one",
-        "anybody",
-        "components",
-        "one row each",
-        "exact",
-        "mean",
-        "0.5",
-    ):
+    for part in ("(1, 1e-06)", "each person", "add one", "anybody", "components", "one row each", "exact", "mean", "0.5"):
         assert part in words.lower()
     assert str(SOUND).split() == words.split()
     assert SOUND.private

@@ -69,12 +69,7 @@ def test_the_gain_is_the_largest_over_all_sets(kind: str, m: int, colluders: int
 
 @pytest.mark.parametrize(
     ("kind", "m", "colluders", "excess"),
-    [
-        ("ring", 4, 1, 1.15),
-        ("ring", 8, 1, 1.07),
-        ("random-regular:3", 8, 2, 1.16),
-        ("random-regular:4", 8, 3, 1.27),
-    ],
+    [("ring", 4, 1, 1.15), ("ring", 8, 1, 1.07), ("random-regular:3", 8, 2, 1.16), ("random-regular:4", 8, 3, 1.27)],
 )
 def test_what_was_measured_before(kind: str, m: int, colluders: int, excess: float) -> None:
     """The figures of the study that this was chosen by, to the two digits that it gives."""
@@ -109,12 +104,8 @@ def test_bounds_are_bounds(kind: str, m: int, colluders: int, ratio: float) -> N
         assert 1 / (m - 1) + 0.9 * (by_tree - 1 / (m - 1)) < exact
 
 
-@pytest.mark.parametrize(
-    ("kind", "m", "colluders"), [("random-regular:6", 40, 2), ("random-regular:4", 20, 3), ("ring", 30, 1)]
-)
-def test_large_graphs_get_a_bound_that_is_as_close(
-    kind: str, m: int, colluders: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("kind", "m", "colluders"), [("random-regular:6", 40, 2), ("random-regular:4", 20, 3), ("ring", 30, 1)])
+def test_large_graphs_get_a_bound_that_is_as_close(kind: str, m: int, colluders: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way taken by graphs too large to try all sets, on ones where they can be tried after all."""
     monkeypatch.setattr("eigenveil.privacy.paired._ENUMERATED", 0.0)
     pairing = Pairing.within(Graph.named(kind, named(m)), colluders=colluders)
@@ -124,13 +115,7 @@ def test_large_graphs_get_a_bound_that_is_as_close(
 
 @pytest.mark.parametrize(
     ("kind", "m", "colluders"),
-    [
-        ("ring", 256, 1),
-        ("random-regular:4", 256, 3),
-        ("random-regular:8", 256, 3),
-        ("complete", 256, 3),
-        ("ring", 1000, 1),
-    ],
+    [("ring", 256, 1), ("random-regular:4", 256, 3), ("random-regular:8", 256, 3), ("complete", 256, 3), ("ring", 1000, 1)],
 )
 def test_graphs_of_hundreds_are_within_the_limit_too(kind: str, m: int, colluders: int) -> None:
     pairing = Pairing.within(Graph.named(kind, named(m)), colluders=colluders)
@@ -181,11 +166,7 @@ def sources(graph: Graph, name: str, seed: int = 0) -> dict[str, Noise]:
 def peers(pairing: Pairing, multiplier: float = 2.0) -> dict[str, PairedPart]:
     return {
         name: PairedPart(
-            pairing=pairing,
-            name=name,
-            ledger=Ledger(epsilon=math.inf, delta=1e-6),
-            noise=keyed(900 + i),
-            multiplier=multiplier,
+            pairing=pairing, name=name, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=keyed(900 + i), multiplier=multiplier
         )
         for i, name in enumerate(pairing.graph.names)
     }
@@ -277,18 +258,12 @@ def test_symmetric_noise_is_less_off_the_diagonal() -> None:
     dim = 700
     pairing = Pairing.within(Graph.named("complete", named(3)), colluders=1)
     private = Bounded(np.zeros((dim, dim)), SENSITIVITY, symmetric=True)
-    sent = [
-        peer.of(private, label="g", share=SHARE, pairs=sources(pairing.graph, name))
-        for name, peer in peers(pairing).items()
-    ]
+    sent = [peer.of(private, label="g", share=SHARE, pairs=sources(pairing.graph, name)) for name, peer in peers(pairing).items()]
     steps = pairing.in_steps(SENSITIVITY, MU, (dim, dim), symmetric=True)
     own, between = steps.own * steps.step, steps.between * steps.step
     for noise, scale in ((sum(sent), math.sqrt(3) * own), (sent[1], math.hypot(own, math.sqrt(2) * between))):
         whole = unpack(np.asarray(noise), (dim, dim), symmetric=True)
-        for entries, size in (
-            (np.diagonal(whole), scale),
-            (whole[np.triu_indices(dim, 1)], scale / math.sqrt(2)),
-        ):
+        for entries, size in ((np.diagonal(whole), scale), (whole[np.triu_indices(dim, 1)], scale / math.sqrt(2))):
             assert abs(scale_statistic(entries / size)) < LEVEL
             # The diagonal has few entries: a quarter more is seen there, and a tenth off it.
             assert abs(scale_statistic(entries / (1.1 * size))) > LEVEL or len(entries) == dim
@@ -305,9 +280,7 @@ HOSTILE = [0.0, 1.0, -0.3, 1e-300, 1e200, -1e308, math.inf, -math.inf, math.nan,
     st.sampled_from([1e-3, 0.3, 1.0]),
     st.integers(0, 5),
 )
-def test_what_is_sent_is_whole_steps_whatever_the_value(
-    value: list[float], sensitivity: float, share: float, place: int
-) -> None:
+def test_what_is_sent_is_whole_steps_whatever_the_value(value: list[float], sensitivity: float, share: float, place: int) -> None:
     """The lattice is public. And what is sent less what is sent of zeros is the value in whole steps, with nothing else in it."""
     pairing = Pairing.within(Graph.named("ring", named(6)), colluders=1)
     name = named(6)[place]

@@ -21,9 +21,7 @@ from eigenveil.tasks.fit.task import Fit
 from protocols.star.companies import picture
 from protocols.star.fault_runs import random_run, require_right
 from protocols.star.test_sums_in_order import SITES, require_folded_in_site_order
-from protocols.test_party_laws import (
-    test_a_question_resumed_under_a_later_round_gets_the_same_bits_for_nothing as law_of_repeats,
-)
+from protocols.test_party_laws import test_a_question_resumed_under_a_later_round_gets_the_same_bits_for_nothing as law_of_repeats
 from protocols.test_party_laws import test_bad_message_names_its_sender_and_changes_nothing as law_of_bad_message
 
 Patch = pytest.MonkeyPatch
@@ -52,9 +50,7 @@ def take_from_anybody(patch: Patch) -> None:
 
 def answer_anybody(patch: Patch) -> None:
     receive = Member.receive
-    patch.setattr(
-        Member, "receive", lambda site, message: receive(site, Message(site._hub, message.receiver, message.body))
-    )
+    patch.setattr(Member, "receive", lambda site, message: receive(site, Message(site._hub, message.receiver, message.body)))
 
 
 def take_any_round(patch: Patch) -> None:
@@ -64,9 +60,7 @@ def take_any_round(patch: Patch) -> None:
         receive(
             now,
             sender,
-            Contribution(round=now.round, arrays=body.arrays, missing=body.missing)
-            if isinstance(body, Contribution)
-            else body,
+            Contribution(round=now.round, arrays=body.arrays, missing=body.missing) if isinstance(body, Contribution) else body,
         )
 
     patch.setattr(Gathering, "receive", whenever)
@@ -141,9 +135,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
 
 
 @pytest.mark.parametrize(("mutate", "law"), MUTANTS, ids=lambda thing: getattr(thing, "__name__", ""))
-def test_every_mutant_is_found(
-    mutate: Callable[[Patch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_mutant_is_found(mutate: Callable[[Patch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     law()
     mutate(monkeypatch)
     with pytest.raises((AssertionError, PeerError)):

@@ -118,9 +118,7 @@ def test_after_the_end_a_site_answers_no_more(kind: str) -> None:
     for name, message in last.items():
         assert isinstance(message.body, Ask)
         for round_ in (message.body.round, message.body.round + 1):
-            require_refused(
-                them.parties[name], replace(message, body=replace(message.body, round=round_)), "a question"
-            )
+            require_refused(them.parties[name], replace(message, body=replace(message.body, round=round_)), "a question")
 
 
 @KINDS
@@ -182,14 +180,10 @@ def test_sites_that_have_gone_can_be_missing_no_more(gone: tuple[str, ...]) -> N
     node = Node("upper", above="hub", below=layout.below["hub"], task=task, terms=company(task, layout, {}).hub._terms)
     node.receive(Message("hub", "upper", Ask(0, task.ask(None), gone)))
     if name in gone:
-        require_refused(
-            node, Message(name, "upper", Contribution(round=0, arrays=part)), "a part from a site that has gone"
-        )
+        require_refused(node, Message(name, "upper", Contribution(round=0, arrays=part)), "a part from a site that has gone")
         return
     for missing in (gone, behind, (*gone, behind[-1])):
-        require_refused(
-            node, Message(name, "upper", Contribution(round=0, arrays=part, missing=missing)), f"missing {missing}"
-        )
+        require_refused(node, Message(name, "upper", Contribution(round=0, arrays=part, missing=missing)), f"missing {missing}")
     node.receive(Message(name, "upper", Contribution(round=0, arrays=part)))
 
 

@@ -71,8 +71,7 @@ def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(me
 def test_half_of_a_symmetric_matrix_is_sent() -> None:
     matrix = np.arange(10_000.0).reshape(100, 100)
     half, whole = (
-        Message("a", "hub", Contribution(round=0, arrays=(matrix + matrix.T,), half=symmetric))
-        for symmetric in (True, False)
+        Message("a", "hub", Contribution(round=0, arrays=(matrix + matrix.T,), half=symmetric)) for symmetric in (True, False)
     )
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
@@ -80,9 +79,7 @@ def test_half_of_a_symmetric_matrix_is_sent() -> None:
 @given(symmetric_arrays(), WHOLE)
 def test_a_packed_matrix_has_the_bytes_of_the_whole_one(arrays: tuple[Array, ...], round_: int) -> None:
     flat = tuple(pack(array, symmetric=True) if len(array) else np.empty(0) for array in arrays)
-    whole, packed = (
-        Message("a", "hub", Contribution(round=round_, arrays=given, half=True)) for given in (arrays, flat)
-    )
+    whole, packed = (Message("a", "hub", Contribution(round=round_, arrays=given, half=True)) for given in (arrays, flat))
     assert encode(packed) == encode(whole)
     assert size(packed) == size(whole)
 
@@ -107,9 +104,7 @@ def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.Data
 
 @settings(max_examples=100)
 @given(messages(), st.data())
-def test_one_wrong_bit_in_the_head_is_refused_or_makes_another_whole_message(
-    message: Message, data: st.DataObject
-) -> None:
+def test_one_wrong_bit_in_the_head_is_refused_or_makes_another_whole_message(message: Message, data: st.DataObject) -> None:
     sent = bytearray(encode(message))
     head = FRAME.size + FRAME.unpack_from(sent)[2]
     sent[data.draw(st.integers(0, head - 1))] ^= 1 << data.draw(st.integers(0, 7))

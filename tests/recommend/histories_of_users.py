@@ -32,9 +32,7 @@ def random_histories(users: int, items: int, *, share: float, rng: Generator) ->
     return sp.csr_array((rng.random((users, items)) < share).astype(np.float64))
 
 
-def tastes(
-    users: int, items: int, *, groups: int, rng: Generator, likes: float = 0.6, others: float = 0.03
-) -> sp.csr_array:
+def tastes(users: int, items: int, *, groups: int, rng: Generator, likes: float = 0.6, others: float = 0.03) -> sp.csr_array:
     """A CSR array, (users, items), of users who like one group of items each: the top `groups` directions tell them apart.
 
     User u and item i are of group u % groups and i % groups.

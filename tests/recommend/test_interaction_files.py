@@ -90,8 +90,7 @@ def test_identifiers_of_parquet_may_be_of_any_whole_or_text_type(tmp_path: Path)
     for wrong in (pa.array([1.5]), pa.array([True]), pa.array([b"x"]), pa.array([[1]])):
         pq.write_table(pa.table({"user": wrong, "item": [1]}), tmp_path / "a.parquet")
         refuses(
-            lambda: read_interactions(tmp_path / "a.parquet"),
-            "column 'user' must contain names, as text or whole numbers, got ",
+            lambda: read_interactions(tmp_path / "a.parquet"), "column 'user' must contain names, as text or whole numbers, got "
         )
 
 
@@ -139,13 +138,7 @@ def test_a_public_list_of_items_is_the_columns(name: str, tmp_path: Path) -> Non
     (tmp_path / "list.txt").write_text("1\n2\n3\n")
     (tmp_path / "plain.csv").write_bytes(b"\xef\xbb\xbf1\r\n2\r\n3\r\n")
     (tmp_path / "headed.csv").write_text('title,item\n"a, b",1\nc,2\n,3\n')
-    for items in (
-        (1, 2, 3),
-        ["1", "2", "3"],
-        tmp_path / "list.txt",
-        str(tmp_path / "plain.csv"),
-        tmp_path / "headed.csv",
-    ):
+    for items in ((1, 2, 3), ["1", "2", "3"], tmp_path / "list.txt", str(tmp_path / "plain.csv"), tmp_path / "headed.csv"):
         found = read_interactions(path, items=items)
         assert found.items == ("1", "2", "3") and found.users == ("u1", "u2")
         assert is_canonical(found.matrix) and found.matrix.toarray().tolist() == expected
@@ -162,10 +155,7 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="names on one line"):
         read_interactions(path, items=tmp_path / "list.csv")
     bad = {
-        "a.csv": (
-            b"a,b\nc,d\n",
-            "a.csv must have one item on each line, or a header with the column 'item'$",
-        ),
+        "a.csv": (b"a,b\nc,d\n", "a.csv must have one item on each line, or a header with the column 'item'$"),
         "b.csv": (b"item,b\nc\n", "b.csv must have one item on each line, or"),
         "c.csv": (b'"a\n', "c.csv is not a list of comma-separated values$"),
         "d.txt": (b"\xff\xfe\n", "d.txt is not UTF-8 text$"),
@@ -181,10 +171,7 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     refuses(lambda: read_interactions(path, items=tmp_path / "none.txt"), "none.txt does not exist or is not a file$")
     refuses(lambda: read_interactions(path, items=()), "^items must list at least one item")
     fraction: Any = (1.5,)
-    refuses(
-        lambda: read_interactions(path, items=fraction),
-        "^items must be names, as text or whole numbers, got 1.5$",
-    )
+    refuses(lambda: read_interactions(path, items=fraction), "^items must be names, as text or whole numbers, got 1.5$")
 
 
 OPTIONS = r"Name the columns to read with user, item and value$"
@@ -207,9 +194,7 @@ CSV: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("content", "message"), CSV.values(), ids=CSV.keys())
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_csv_that_does_not_say_who_has_what_is_refused(
-    content: bytes, message: str, ending: str, tmp_path: Path
-) -> None:
+def test_csv_that_does_not_say_who_has_what_is_refused(content: bytes, message: str, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"
     path.write_bytes(content if ending == "csv" else gzip.compress(content))
     refuses(lambda: read_interactions(path), re.sub(r"a\.csv", f"a.{ending}", message), "ulrike")
@@ -229,13 +214,9 @@ def test_parquet_that_does_not_say_who_has_what_is_refused(tmp_path: Path) -> No
 def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
     refuses(lambda: read_interactions(tmp_path / "none.csv"), "none.csv does not exist or is not a file$")
     (tmp_path / "a.txt").write_text(f"user\titem\n{SECRET}\t1\n")
-    refuses(
-        lambda: read_interactions(tmp_path / "a.txt"), r"has the unknown ending '.txt'; use one of .arrow, .*, .xlsx$"
-    )
+    refuses(lambda: read_interactions(tmp_path / "a.txt"), r"has the unknown ending '.txt'; use one of .arrow, .*, .xlsx$")
     path = write_lines(tmp_path / "a.csv", lines_of(SMALL))
-    refuses(
-        lambda: read_interactions(path, item="user"), "user, item and value must be different columns, got user, user$"
-    )
+    refuses(lambda: read_interactions(path, item="user"), "user, item and value must be different columns, got user, user$")
     refuses(lambda: read_interactions(path, min_rating=math.inf), "min_rating must be a finite number, got inf$")
     refuses(lambda: read_interactions(path, value="stars"), "has no column 'stars'; it has user, item. Name the")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(f"user,item\n{SECRET},1\n".encode())[:-9])
@@ -262,8 +243,7 @@ def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     sp.save_npz(path, sp.csr_array(SMALL))
     refuses(lambda: read_interactions(path, user="who"), "npz files have no named columns: ")
     refuses(
-        lambda: read_interactions(path, items=["a"]),
-        "the list of items must name each of the 4 columns of .*a.npz, got 1 names$",
+        lambda: read_interactions(path, items=["a"]), "the list of items must name each of the 4 columns of .*a.npz, got 1 names$"
     )
     whole = path.read_bytes()
     cannot = "a.npz cannot be read as npz: it is damaged, or has no matrix of numbers$"
@@ -325,10 +305,7 @@ def test_text_far_down_a_file_of_numbers_makes_text_of_all_names(tmp_path: Path)
     (tmp_path / "a.csv").write_text("user,item\n" + "10,2\n9,2\n" * 200_000 + "x,2\n")
     assert read_interactions(tmp_path / "a.csv").users == ("10", "9", "x")
     (tmp_path / "a.csv").write_text("user,item,value\n" + "10,2,1\n9,2,0\n" * 100_000 + f"x,2,x{SECRET}\n")
-    refuses(
-        lambda: read_interactions(tmp_path / "a.csv"),
-        "cannot be read after row 200000: not a number in column 'value'",
-    )
+    refuses(lambda: read_interactions(tmp_path / "a.csv"), "cannot be read after row 200000: not a number in column 'value'")
 
 
 @pytest.mark.parametrize("lines", [50, 30_000])
@@ -341,9 +318,7 @@ def test_a_quote_that_is_never_closed_makes_no_item_of_the_lines_behind_it(tmp_p
         read_interactions(tmp_path / "a.csv")
 
 
-@pytest.mark.parametrize(
-    "name", ["two\nlines", "long" * 126, "bell\x07", "\x1b[2J", "\u2028"], ids=lambda name: ascii(name)[:12]
-)
+@pytest.mark.parametrize("name", ["two\nlines", "long" * 126, "bell\x07", "\x1b[2J", "\u2028"], ids=lambda name: ascii(name)[:12])
 def test_names_that_are_no_single_line_are_refused_everywhere(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="names on one line"):
         Interactions(np.ones((1, 2)), items=("jazz", name))

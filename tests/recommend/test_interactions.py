@@ -73,12 +73,7 @@ def test_dense_rows_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_no_users_are_no_users() -> None:
-    for empty in (
-        np.zeros((0, 3)),
-        sp.csr_array((0, 3)),
-        pd.DataFrame({"a": np.zeros(0)}),
-        pa.table({"a": np.zeros(0)}),
-    ):
+    for empty in (np.zeros((0, 3)), sp.csr_array((0, 3)), pd.DataFrame({"a": np.zeros(0)}), pa.table({"a": np.zeros(0)})):
         found = checked_interactions(empty)
         assert is_canonical(found) and found.shape == (0, empty.shape[1])
 
@@ -155,10 +150,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 @each(("given_", "message"), WRONG.values())
 def test_what_is_no_binary_matrix_is_refused_without_being_quoted(given_: Any, message: str) -> None:
     refuses(lambda: checked_interactions(given_), message)
-    refuses(
-        lambda: checked_interactions(given_, name="histories"),
-        re.sub("^R", "histories", message),
-    )
+    refuses(lambda: checked_interactions(given_, name="histories"), re.sub("^R", "histories", message))
 
 
 def test_no_message_about_entries_says_where_they_are_or_how_many() -> None:
@@ -190,10 +182,7 @@ def test_ratings_from_a_threshold_on_are_interactions() -> None:
     assert Interactions.from_ratings(ratings, min_rating=3).matrix.toarray().tolist() == [[1, 0, 1], [0, 1, 1]]
     assert Interactions.from_ratings(sp.csr_array(ratings), min_rating=-9).matrix.nnz == 5
     # Zeros of an array are ratings like others, where a code says which are not.
-    assert Interactions.from_ratings(ratings, min_rating=0, missing=99).matrix.toarray().tolist() == [
-        [1, 1, 1],
-        [1, 0, 1],
-    ]
+    assert Interactions.from_ratings(ratings, min_rating=0, missing=99).matrix.toarray().tolist() == [[1, 1, 1], [1, 0, 1]]
 
 
 def test_stored_zeros_are_ratings_and_the_best_of_several_counts() -> None:
@@ -205,12 +194,7 @@ def test_stored_zeros_are_ratings_and_the_best_of_several_counts() -> None:
 
 def test_missing_ratings_may_be_nan() -> None:
     ratings = np.array([[5.0, math.nan], [1.0, 4.0]])
-    for table in (
-        ratings,
-        pd.DataFrame(ratings),
-        pl.DataFrame(ratings),
-        pl.DataFrame({"a": [5.0, 1.0], "b": [None, 4.0]}),
-    ):
+    for table in (ratings, pd.DataFrame(ratings), pl.DataFrame(ratings), pl.DataFrame({"a": [5.0, 1.0], "b": [None, 4.0]})):
         found = Interactions.from_ratings(table, min_rating=3, missing=math.nan)
         assert found.matrix.toarray().tolist() == [[1, 0], [0, 1]]
         refuses(partial(Interactions.from_ratings, table, min_rating=3), "ratings have NaN, infinite or")

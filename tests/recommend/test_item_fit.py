@@ -151,9 +151,7 @@ class MaskedTranscript:
 
 @settings(max_examples=15)
 @given(case=fits())
-def test_what_sites_give_under_masks_moves_by_no_more_than_it_says(
-    case: tuple[dict[str, Any], list[Array], list[Array]],
-) -> None:
+def test_what_sites_give_under_masks_moves_by_no_more_than_it_says(case: tuple[dict[str, Any], list[Array], list[Array]]) -> None:
     options, one, other = case
     options = {**options, "trust": "masked", "epsilon": 1.0}
     first = MaskedTranscript()
@@ -235,10 +233,7 @@ def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
     for product in products:
         has_law(product)
     # The scale that it was divided by is the sensitivity over the charge: what accounting stands on.
-    region, near = (
-        Histories(dim=180, min_degree=least),
-        Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT,
-    )
+    region, near = (Histories(dim=180, min_degree=least), Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT)
     transcript = Transcript()
     with pytest.MonkeyPatch.context() as patch:
         transcript.watch(patch)

@@ -29,13 +29,7 @@ def space(*, columns: Any = None, degrees: Any = None, seed: int = 0, **more: An
     count = DIM if columns is None else len(columns)
     basis = orthonormal(np.random.default_rng(seed).standard_normal((count, 2)))
     return ItemSpace(
-        components=basis.T,
-        values=np.array([3.0, 1.0]),
-        dim=DIM,
-        guarantee=GUARANTEE,
-        columns=columns,
-        degrees=degrees,
-        **more,
+        components=basis.T, values=np.array([3.0, 1.0]), dim=DIM, guarantee=GUARANTEE, columns=columns, degrees=degrees, **more
     )
 
 
@@ -196,9 +190,7 @@ DAMAGE: dict[str, Any] = {
     "stretched": lambda path: rewritten(path, arrays=load_file(path) | {"components": 2 * np.eye(DIM)[:2]}),
     "not numbers": lambda path: rewritten(path, arrays=load_file(path) | {"values": np.full(2, np.nan)}),
     "columns as floats": lambda path: rewritten(path, arrays=load_file(path) | {"columns": np.arange(7.0)}),
-    "columns out of range": lambda path: rewritten(
-        path, arrays=load_file(path) | {"columns": np.arange(1, 8, dtype=np.int64)}
-    ),
+    "columns out of range": lambda path: rewritten(path, arrays=load_file(path) | {"columns": np.arange(1, 8, dtype=np.int64)}),
     "degrees below zero": lambda path: rewritten(path, arrays=load_file(path) | {"degrees": -np.ones(DIM)}),
 }
 

@@ -158,10 +158,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def histories(users: int, items: int) -> sp.csr_array:
     """Users with one item each: the planner does not look."""
-    return sp.csr_array(
-        (np.ones(users), np.arange(users) % items, np.arange(users + 1)),
-        shape=(users, items),
-    )
+    return sp.csr_array((np.ones(users), np.arange(users) % items, np.arange(users + 1)), shape=(users, items))
 
 
 def test_a_fit_like_gowalla_is_refused_before_anything_is_spent(untouched: list[str]) -> None:
@@ -244,15 +241,11 @@ def test_what_the_planner_says_does_not_depend_on_histories() -> None:
     for table in tables:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            plans.append(
-                PrivateRecommender(3, epsilon=1.0, delta=1e-5, on_noise="warn", random_state=0).fit(table).plan_
-            )
+            plans.append(PrivateRecommender(3, epsilon=1.0, delta=1e-5, on_noise="warn", random_state=0).fit(table).plan_)
     assert plans[0] == plans[1] == plans[2]
 
 
-@pytest.mark.parametrize(
-    ("users", "items", "rank"), [(6040, 3706, 16), (6040, 3706, 32), (943, 1682, 8), (1500, 1200, 12)]
-)
+@pytest.mark.parametrize(("users", "items", "rank"), [(6040, 3706, 16), (6040, 3706, 32), (943, 1682, 8), (1500, 1200, 12)])
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one", "add-remove"])
 def test_a_fit_of_popularity_and_noise_is_refused_before_anything_is_spent(
     users: int, items: int, rank: int, neighbours: str, untouched: list[str]
@@ -260,9 +253,7 @@ def test_a_fit_of_popularity_and_noise_is_refused_before_anything_is_spent(
     """The leading direction would be found, and nothing else: counts release that for less."""
     claim = {"delta": 1e-6, "users_at_least": users} if neighbours == "add-remove" else {}
     model = PrivateRecommender(rank, epsilon=1.0, neighbours=neighbours, **claim)  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match=r"0% of what lies beyond popularity.*would work: \d+ items.*Nothing was spent"
-    ):
+    with pytest.raises(ValueError, match=r"0% of what lies beyond popularity.*would work: \d+ items.*Nothing was spent"):
         model.fit(histories(users, items))
     assert not untouched
 
@@ -319,13 +310,7 @@ def test_with_a_claim_nothing_said_beforehand_depends_on_the_number_of_users(
     said = []
     for count in (users, users + more):
         model = PrivateRecommender(
-            3,
-            epsilon=epsilon,
-            delta=1e-5,
-            neighbours="add-remove",
-            users_at_least=claim,
-            on_noise=on_noise,
-            random_state=0,
+            3, epsilon=epsilon, delta=1e-5, neighbours="add-remove", users_at_least=claim, on_noise=on_noise, random_state=0
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)

@@ -59,12 +59,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     "choices",
-    [
-        {},
-        {"item_degrees": "private"},
-        {"item_degrees": "private", "normalise": "both"},
-        {"unit": "item", "min_degree": 3},
-    ],
+    [{}, {"item_degrees": "private"}, {"item_degrees": "private", "normalise": "both"}, {"unit": "item", "min_degree": 3}],
     ids=repr,
 )
 @pytest.mark.parametrize("method", ["covariance", "power"])
@@ -119,9 +114,7 @@ def test_what_a_user_has_is_never_recommended_and_short_lists_are_said_to_be_sho
     assert model.recommend(almost, n=3).tolist() == [7]
 
 
-@pytest.mark.parametrize(
-    "choices", [{}, {"item_degrees": "private"}, {"item_degrees": np.arange(float(ITEMS))}], ids=str
-)
+@pytest.mark.parametrize("choices", [{}, {"item_degrees": "private"}, {"item_degrees": np.arange(float(ITEMS))}], ids=str)
 def test_who_has_nothing_gets_popular_items(choices: dict[str, Any]) -> None:
     popular = DENSE.copy()
     popular[:, 4] = 1.0
@@ -195,10 +188,7 @@ def test_the_filter_is_indifferent_to_an_item_that_nobody_has() -> None:
 
 def test_pairs_that_are_given_twice_count_once() -> None:
     users, items = R.nonzero()
-    twice = sp.coo_array(
-        (np.ones(2 * len(users)), (np.tile(users, 2), np.tile(items, 2))),
-        shape=R.shape,
-    )
+    twice = sp.coo_array((np.ones(2 * len(users)), (np.tile(users, 2), np.tile(items, 2))), shape=R.shape)
     assert np.array_equal(recommender().fit(twice).components_, recommender().fit(R).components_)
 
 
@@ -349,9 +339,7 @@ def test_a_fit_changes_neither_its_table_nor_its_choices() -> None:
     table, degrees = sp.csr_array(R), np.zeros(ITEMS)
     kept = (table.data.copy(), table.indices.copy(), table.indptr.copy())
     model = private(item_degrees=degrees).fit(table)
-    assert all(
-        np.array_equal(now, was) for now, was in zip((table.data, table.indices, table.indptr), kept, strict=True)
-    )
+    assert all(np.array_equal(now, was) for now, was in zip((table.data, table.indices, table.indptr), kept, strict=True))
     assert not degrees.any()
     assert model.item_degrees is degrees
     assert model.item_degrees_ is not None

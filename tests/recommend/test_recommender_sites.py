@@ -138,9 +138,7 @@ def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
     assert guarantee.charges == next(iter(model.ledgers_.values())).charges
     assert ("single interaction" in guarantee.unit) == (unit == "item")
     assert "joint differential privacy" in words
-    wanted = {"hub": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[
-        trust
-    ]
+    wanted = {"hub": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[trust]
     assert wanted in words
 
 
@@ -148,14 +146,7 @@ def test_masked_needs_sites_and_survivors_that_can_be() -> None:
     for held in (R, [R]):
         with pytest.raises(ValueError, match="at least 2 sites"):
             private(trust="masked").fit(held)
-    for wrong in (
-        {"survivors": 6},
-        {"survivors": 0},
-        {"colluders": 0},
-        {"colluders": 5},
-        {"quorum": 3},
-        {"survivors": 1},
-    ):
+    for wrong in ({"survivors": 6}, {"survivors": 0}, {"colluders": 0}, {"colluders": 5}, {"quorum": 3}, {"survivors": 1}):
         with pytest.raises(ValueError, match=r"survivors|colluders|quorum"):
             private(trust="masked", **wrong).fit(SITES)
     for trust in ("hub", "site"):

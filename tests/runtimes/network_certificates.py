@@ -50,9 +50,7 @@ class Authority:
             .add_extension(usage, critical=False)
         )
         pem = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return Party(name, server_name, Credentials(secret, pem, self.pem))
 
 

@@ -93,9 +93,7 @@ async def next_data(transport: Transport) -> bytes:
 
 def transport(party: Party, **changed: Any) -> Transport:
     """A transport of `party`, which `run` closes."""
-    _MADE.append(
-        Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
-    )
+    _MADE.append(Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed}))
     return _MADE[-1]
 
 

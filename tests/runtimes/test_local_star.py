@@ -143,6 +143,4 @@ def test_a_site_that_declines_is_missed_at_once_without_waiting() -> None:
     running = runtime(these, Faults(meddle=decline))
     running.run()
     assert these.hub.rounds[0].missing == ("site 0",)
-    assert running.network.now == pytest.approx(
-        1e9
-    )  # The clock of the round runs out after the end, and means nothing then.
+    assert running.network.now == pytest.approx(1e9)  # The clock of the round runs out after the end, and means nothing then.

@@ -109,16 +109,13 @@ def frame(kind: int, flags: int, stream: int, data: bytes) -> bytes:
 def block(headers: dict[str, str]) -> bytes:
     """Headers in HPACK, each in full."""
     return b"".join(
-        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
-        for name, value in headers.items()
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode() for name, value in headers.items()
     )
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity", "br", None])
 @pytest.mark.parametrize("flag", [0, 1])
-def test_a_handmade_caller_gets_nothing_unpacked(
-    tmp_path: Path, heard: list[bytes], encoding: str | None, flag: int
-) -> None:
+def test_a_handmade_caller_gets_nothing_unpacked(tmp_path: Path, heard: list[bytes], encoding: str | None, flag: int) -> None:
     """It says one thing in its headers and does another in its messages."""
 
     async def check() -> None:

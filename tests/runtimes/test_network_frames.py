@@ -49,9 +49,7 @@ def test_put_together_it_is_what_was_cut(kind: int, chunks: int, more: int) -> N
 
 
 def test_an_announcement_over_the_limit_is_refused_and_nothing_is_held() -> None:
-    with pytest.raises(
-        BadFrame, match=f"announced a message of {LIMIT + 1} bytes, and at most {LIMIT} are allowed"
-    ) as refusal:
+    with pytest.raises(BadFrame, match=f"announced a message of {LIMIT + 1} bytes, and at most {LIMIT} are allowed") as refusal:
         Incoming(first(LIMIT + 1, bytes(CHUNK)), accepts=ANY)
     assert refusal.value.code == Bye.TOO_LONG
     assert not Incoming(first(LIMIT, bytes(CHUNK)), accepts=ANY).complete

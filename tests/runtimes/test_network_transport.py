@@ -281,9 +281,7 @@ def test_peers_both_listen_and_dial() -> None:
         for low in range(3):
             for high in range(low + 1, 3):
                 party = SITES[high]
-                peers[low].dial(
-                    party.name, f"{HERE}:{ports[high]}", certificate=party.pem, server_name=party.server_name
-                )
+                peers[low].dial(party.name, f"{HERE}:{ports[high]}", certificate=party.pem, server_name=party.server_name)
         everybody = frozenset("abc")
         await until(lambda: all(peer.connected() == everybody - {peer.me} for peer in peers))
         await asyncio.gather(*(peer.close() for peer in peers))

@@ -48,10 +48,7 @@ async def refused_by_the_dialler(impostor: Party) -> str:
 
 @pytest.mark.parametrize(
     "impostor",
-    [
-        AUTHORITY.party("hub", server_name=HUB.server_name),
-        ELSEWHERE.party("hub", server_name=HUB.server_name),
-    ],
+    [AUTHORITY.party("hub", server_name=HUB.server_name), ELSEWHERE.party("hub", server_name=HUB.server_name)],
     ids=["the same authority", "another authority"],
 )
 def test_a_server_with_the_name_but_another_certificate_is_not_believed(impostor: Party) -> None:

@@ -32,9 +32,7 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def made_model(
-    rank: int, dim: int, *, floor: float = 0.5, columns: tuple[str, ...] | None = None, **more: Any
-) -> Model:
+def made_model(rank: int, dim: int, *, floor: float = 0.5, columns: tuple[str, ...] | None = None, **more: Any) -> Model:
     """A model of `dim` columns whose variances fall from 4 like 1/i, as a covariance of about 1001 people would have them."""
     rng = np.random.default_rng(1)
     basis = np.linalg.qr(rng.standard_normal((dim, rank)))[0]
@@ -92,13 +90,10 @@ def with_hostile_names() -> Report:
     guarantee = replace(model.guarantee, unit=HOSTILE, assumptions=(HOSTILE,), charges=(Charge(HOSTILE, 0.1),) * 8)
     model = replace(model, guarantee=guarantee, settings={**model.settings, HOSTILE: HOSTILE})
     rounds = [
-        replace(one, stage=HOSTILE, answered=(HOSTILE,), missing=(f"{HOSTILE}2",), movement=0.1)
-        for one in made_rounds(2, 2)
+        replace(one, stage=HOSTILE, answered=(HOSTILE,), missing=(f"{HOSTILE}2",), movement=0.1) for one in made_rounds(2, 2)
     ]
     sites = (SitePart(HOSTILE, HOSTILE), SitePart(f"{HOSTILE}2", None))
-    return model_report(
-        model, rounds=rounds, title=HOSTILE, study=HOSTILE, sites=sites, facts=[FactLine(HOSTILE, HOSTILE)]
-    )
+    return model_report(model, rounds=rounds, title=HOSTILE, study=HOSTILE, sites=sites, facts=[FactLine(HOSTILE, HOSTILE)])
 
 
 @pytest.fixture

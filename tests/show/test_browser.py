@@ -59,9 +59,7 @@ def test_a_column_sorts_by_size_and_back(plain: Report, opened: Any) -> None:
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_telephone_and_a_desk_by_day_and_by_night(
-    plain: Report, opened: Any, width: int, scheme: str
-) -> None:
+def test_it_fits_a_telephone_and_a_desk_by_day_and_by_night(plain: Report, opened: Any, width: int, scheme: str) -> None:
     page = opened(plain, viewport={"width": width, "height": 900}, color_scheme=scheme)
     assert page.evaluate(WIDER) == 0
     ground, ink = (page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))

@@ -35,11 +35,7 @@ CHARTS = {
     "part": taking_part_chart([HOSTILE, "b"], [frozenset({HOSTILE, "b"}), frozenset({"b"})]),
     "budget": budget_chart(1e-5),
     "plan": plan_chart(
-        [EpsilonPoint(epsilon=1.0, captured=SPAN, sine=SPAN, nothing=0.1)],
-        target=1.0,
-        title=HOSTILE,
-        note=HOSTILE,
-        mark=HOSTILE,
+        [EpsilonPoint(epsilon=1.0, captured=SPAN, sine=SPAN, nothing=0.1)], target=1.0, title=HOSTILE, note=HOSTILE, mark=HOSTILE
     ),
     "scatter": scatter_chart([(0.0, 0.0), (0.0, 1.0)]),
 }

@@ -79,9 +79,7 @@ def test_the_scree_has_a_bar_for_each_variance_and_a_line_at_the_floor(pca: Priv
 
 
 @pytest.mark.parametrize("kind", [ScreeDisplay, LoadingsDisplay, BiplotDisplay, BudgetDisplay])
-def test_an_estimator_a_pipeline_a_model_and_a_file_give_the_same_picture(
-    kind: Any, pca: PrivatePCA, tmp_path: Path
-) -> None:
+def test_an_estimator_a_pipeline_a_model_and_a_file_give_the_same_picture(kind: Any, pca: PrivatePCA, tmp_path: Path) -> None:
     pca.save(tmp_path / "model.safetensors")
     piped = make_pipeline(FunctionTransformer(), pca)
     sources = [pca, piped, pca.model_, tmp_path / "model.safetensors", str(tmp_path / "model.safetensors")]
@@ -162,9 +160,7 @@ def test_the_bars_of_a_budget_end_at_what_was_spent(pca: PrivatePCA) -> None:
     total = epsilon_of(float(np.hypot.reduce([charge.mu for charge in charges])), 1e-6)
     assert ends[-1] == pytest.approx(total)
     assert display.spent == pytest.approx(total)
-    assert all(
-        low == pytest.approx(high) for low, high in zip([0.0, *ends], [b.get_x() for b in display.bars_], strict=False)
-    )
+    assert all(low == pytest.approx(high) for low, high in zip([0.0, *ends], [b.get_x() for b in display.bars_], strict=False))
     assert display.budget_ is not None
     assert list(np.unique(display.budget_.get_xdata())) == [1.0]
 
@@ -176,10 +172,7 @@ def test_the_line_of_convergence_has_the_movement_of_each_round(federated: Feder
     assert np.asarray(display.line_.get_xydata()).tolist() == [[at, max(one, 1e-16)] for at, one in moved]
     assert display.ax_.get_yscale() == "log"
     assert display.missing_ is None
-    rounds = [
-        {"movement": done.movement, "missing": ["b"] if at == 4 else []}
-        for at, done in enumerate(federated.transcript_)
-    ]
+    rounds = [{"movement": done.movement, "missing": ["b"] if at == 4 else []} for at, done in enumerate(federated.transcript_)]
     (tmp_path / "run.report.json").write_text(json.dumps({"rounds": rounds}))
     read = ConvergenceDisplay.from_estimator(tmp_path / "run.report.json")
     np.testing.assert_array_equal(np.asarray(read.line_.get_xydata()), np.asarray(display.line_.get_xydata()))
@@ -238,9 +231,7 @@ def test_a_plan_in_a_file_draws_what_the_command_found(tmp_path: Path) -> None:
         (lambda path: PlanDisplay.from_file(path / "odd.json"), "has no 'curve': give a file that `eigenveil plan --json`"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_drawn_is_refused_with_what_would_do(
-    draw: Callable[[Path], Display], words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_drawn_is_refused_with_what_would_do(draw: Callable[[Path], Display], words: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "odd.json").write_text(json.dumps({"rounds": [{"moved": 1}]}))
     with pytest.raises(ValueError, match=words):

@@ -164,12 +164,7 @@ def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
         "_from",
     ):
         assert word not in text, word
-    for words in (
-        "Bound usage: 0.4",
-        "Clipped share: about 7%",
-        "one release of the covariance",
-        "3.25, estimated privately",
-    ):
+    for words in ("Bound usage: 0.4", "Clipped share: about 7%", "one release of the covariance", "3.25, estimated privately"):
         assert words in text, words
 
 
@@ -215,14 +210,7 @@ def test_intervals_hold_in_98_of_100_fits_and_half_of_them_do_not() -> None:
     missed = np.zeros(2, dtype=int)
     for seed in range(120):
         fit = PrivatePCA(
-            4,
-            epsilon=2.0,
-            delta=1e-6,
-            row_bound=1.0,
-            center=None,
-            method="covariance",
-            neighbours="zero-out",
-            random_state=seed,
+            4, epsilon=2.0, delta=1e-6, row_bound=1.0, center=None, method="covariance", neighbours="zero-out", random_state=seed
         )
         spans = components_of(fit.fit(rows).model_).intervals
         for place, part in enumerate((1.0, 0.5)):
@@ -244,9 +232,7 @@ def test_this_fit_is_marked_on_the_curve_of_its_own_method() -> None:
     assert part.method == "curator/covariance" and part.asked == 1.0
     assert [point.epsilon for point in part.points] == [0.1, 0.3, 1.0, 3.0, 10.0]
     masked = made_model(2, 8)
-    masked = replace(
-        masked, settings={**masked.settings, "trust": "masked, 5 survivors of whom 1 may collude", "sites": 5}
-    )
+    masked = replace(masked, settings={**masked.settings, "trust": "masked, 5 survivors of whom 1 may collude", "sites": 5})
     other = model_report(masked).plan
     assert other is not None and other.method == "masked/covariance"
 
@@ -311,9 +297,7 @@ def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
     from eigenveil.show.recommend import items_report
 
     axes, guarantee = np.eye(12)[:2], Guarantee(epsilon=1.0, delta=1e-6, unit="each user")
-    ItemSpace(components=axes, values=np.array([3.0, 1.0]), dim=12, guarantee=guarantee).save(
-        tmp_path / "items.safetensors"
-    )
+    ItemSpace(components=axes, values=np.array([3.0, 1.0]), dim=12, guarantee=guarantee).save(tmp_path / "items.safetensors")
     report = items_report(tmp_path / "items.safetensors")
     assert report.components is not None and report.components.shares == ()
     jsonschema.validate(json.loads(to_json(report)), schema())

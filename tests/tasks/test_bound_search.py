@@ -143,9 +143,7 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
     edges: Array = 2.0 ** np.arange(-20, 8, dtype=np.float64)
     beyond = np.where(edges < 1, 440.0, 440.0 * np.exp(-edges / 10))
     beyond[0] = 500.0
-    tails = TailCounts(
-        cells=Bins(edges), beyond=beyond, error=np.full(len(edges), 50.0), people=500.0, people_error=50.0
-    )
+    tails = TailCounts(cells=Bins(edges), beyond=beyond, error=np.full(len(edges), 50.0), people=500.0, people_error=50.0)
     assert edges[clip_edge(tails, dim=DIM, rank=DIM, entry=1e6)] >= 1
     # Where counts are sure, a tenth of the people are such short rows.
     assert edges[clip_edge(replace(tails, error=np.zeros(len(edges))), dim=DIM, rank=DIM, entry=1e6)] < 1e-5
@@ -153,9 +151,7 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
 
 def test_the_choice_is_the_least_of_the_losses() -> None:
     cells = norm_cells(1.0, 64.0, per_doubling=2)
-    tails = TailCounts(
-        cells=cells, beyond=1000 * np.exp(-cells.edges / 10), error=np.zeros(13), people=1000.0, people_error=0.0
-    )
+    tails = TailCounts(cells=cells, beyond=1000 * np.exp(-cells.edges / 10), error=np.zeros(13), people=1000.0, people_error=0.0)
     chosen = clip_edge(tails, dim=30, rank=3, entry=2.0, price=0.3)
     top = tails.edge_above(50.0)
     assert top is not None

@@ -46,9 +46,7 @@ def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, ca
         assert abs(scale_statistic(noise / (wrong * added))) > LEVEL
     assert [(charge.label, charge.mu) for charge in ledger.charges] == [("x", math.sqrt(fraction * share) / MULTIPLIER)]
     # The scale reports all of the noise, including that of others.
-    assert portion.scale(SENSITIVITY, share=share) == pytest.approx(
-        SENSITIVITY * MULTIPLIER / math.sqrt(fraction * share)
-    )
+    assert portion.scale(SENSITIVITY, share=share) == pytest.approx(SENSITIVITY * MULTIPLIER / math.sqrt(fraction * share))
 
 
 @pytest.mark.parametrize("carried", [0.0, 1.5])
@@ -66,9 +64,7 @@ def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: fl
 
 def test_a_portion_pays_once_for_all_slices() -> None:
     ledger = unlimited()
-    portion = PartialBudget(
-        Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), existing_multiplier=2.0), 0.5
-    )
+    portion = PartialBudget(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), existing_multiplier=2.0), 0.5)
     dim, added = 800, SENSITIVITY * 1.5 / 0.5
     slices = (np.zeros((dim, 80)) for _ in range(10))
     noise = np.hstack(list(release_columns(portion, slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))

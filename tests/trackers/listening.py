@@ -27,19 +27,10 @@ class Listening(Mechanism):
         return public
 
     def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
+        self, slices: Iterable[Array], *, dim: int, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Iterator[Array]:
         """The slices that `through` releases, kept as one array."""
-        public = release_columns(
-            self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
-        )
+        public = release_columns(self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
         whole = [np.array(part) for part in public]
         self.heard.append((label, slot, sensitivity, np.hstack(whole)))
         return iter(whole)
@@ -66,14 +57,7 @@ class Deaf(Mechanism):
         return self._own(private.value.shape)
 
     def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
+        self, slices: Iterable[Array], *, dim: int, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Iterator[Array]:
         """Things of the same shapes."""
         return (self._own(part.shape) for part in slices)

@@ -19,9 +19,7 @@ def falling(count: int, dim: int, *, seed: int = 0, mean: float = 3.0) -> Array:
     """Rows, (count, dim), whose spectrum falls like 1 / i, turned away from the axes, around a mean that is not zero."""
     rng = np.random.default_rng(seed)
     round_ = orthonormal(rng.standard_normal((dim, dim)))
-    rows: Array = (rng.standard_normal((count, dim)) / np.arange(1.0, dim + 1)) @ round_ + mean * rng.standard_normal(
-        dim
-    )
+    rows: Array = (rng.standard_normal((count, dim)) / np.arange(1.0, dim + 1)) @ round_ + mean * rng.standard_normal(dim)
     return rows
 
 

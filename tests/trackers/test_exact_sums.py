@@ -141,9 +141,7 @@ def test_columns_of_products_are_symmetric_to_the_last_bit(store: Any, at: float
     """Otherwise the difference of two mirrored entries would be public without any noise."""
     rng = np.random.default_rng(0)
     domain = Domain(dim=DIM, radius=3.0, center=None if at is None else at * rng.standard_normal(DIM) / 3)
-    rows = store(
-        (rng.standard_normal((3000, DIM)) * (rng.random((3000, DIM)) < 0.5)) * 1e-3 + (0 if at is None else at / 9)
-    )
+    rows = store((rng.standard_normal((3000, DIM)) * (rng.random((3000, DIM)) < 0.5)) * 1e-3 + (0 if at is None else at / 9))
     gram = np.hstack(list(gram_columns(as_block(rows), width=width, domain=domain)))
     assert np.array_equal(gram, gram.T)
     assert np.array_equal(gram, np.hstack(list(gram_columns(as_block(rows), width=DIM, domain=domain))))
@@ -212,9 +210,7 @@ def test_neighbours_are_no_further_apart_than_is_said(case: tuple[SumTerms, Any,
 
 @settings(max_examples=100)
 @given(
-    seed=st.integers(0, 2**32),
-    forget=st.sampled_from([0.99, 0.9, 0.5]),
-    cuts=st.lists(st.booleans(), min_size=1, max_size=40),
+    seed=st.integers(0, 2**32), forget=st.sampled_from([0.99, 0.9, 0.5]), cuts=st.lists(st.booleans(), min_size=1, max_size=40)
 )
 def test_what_fading_adds_is_counted(seed: int, forget: float, cuts: list[bool]) -> None:
     """Against exact fractions: whole sums of any size, faded and joined and brought to longer units, come apart by no more."""

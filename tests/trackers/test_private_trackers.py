@@ -17,15 +17,7 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.trackers import (
-    NOTHING_ASKED,
-    EnergyBounds,
-    GramTracker,
-    SketchTracker,
-    SlicedTracker,
-    SumTerms,
-    TreeTracker,
-)
+from eigenveil.trackers import NOTHING_ASKED, EnergyBounds, GramTracker, SketchTracker, SlicedTracker, SumTerms, TreeTracker
 from laws.streams.every_tracker import same, snapshot
 from trackers.listening import Deaf, Listening
 from trackers.offline_answers import agree, fading_weights, falling, offline, run, scatter_of
@@ -184,13 +176,7 @@ def test_noise_is_scaled_to_one_persons_rows(neighbours: Neighbours) -> None:
     replace = neighbours is Neighbours.REPLACE_ONE
     by_gram, by_sum = 9.0 * (math.sqrt(2) if replace else 1.0), 3.0 * (2 if replace else 1)
     terms = terms_of(3.0, neighbours=neighbours, person_blocks=3)
-    rows_in_it = {
-        "increment": 3,
-        "block": 1,
-        "stretch of 1 block": 1,
-        "stretch of 2 blocks": 2,
-        "stretch of 4 blocks": 3,
-    }
+    rows_in_it = {"increment": 3, "block": 1, "stretch of 1 block": 1, "stretch of 2 blocks": 2, "stretch of 4 blocks": 3}
     for make in MAKES.values():
         heard = Listening(noisy())
         run(make(terms), falling(50, DIM), cut=10, mechanism=heard)

@@ -39,9 +39,7 @@ def test_a_sketch_of_every_direction_is_the_offline_answer(
     agree(tracker.sketch(run(tracker, rows, cut=cut)), rows, center=center)
 
 
-@given(
-    st.integers(1, 40), st.integers(2, 12), st.integers(0, 9), st.lists(st.integers(0, 9), max_size=9), st.booleans()
-)
+@given(st.integers(1, 40), st.integers(2, 12), st.integers(0, 9), st.lists(st.integers(0, 9), max_size=9), st.booleans())
 def test_a_sketch_is_exact_whenever_it_is_as_wide_as_the_rows(
     count: int, dim: int, rank: int, cuts: list[int], center: bool
 ) -> None:

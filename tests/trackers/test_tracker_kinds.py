@@ -101,13 +101,7 @@ def test_a_state_is_of_its_class_and_comes_back_from_arrays(kind: TrackerKind) -
 def test_a_private_stream_can_publish_with_each_word(publish: str) -> None:
     kind = next(kind for kind in TRACKERS.values() if kind.publishes == publish)
     pca = StreamingPCA(
-        2,
-        epsilon=1.0,
-        delta=1e-6,
-        row_bound=4.0,
-        publish=publish,
-        horizon=400 if kind.needs_horizon else None,
-        random_state=0,
+        2, epsilon=1.0, delta=1e-6, row_bound=4.0, publish=publish, horizon=400 if kind.needs_horizon else None, random_state=0
     ).fit(np.vstack([rows(block) for block in range(20)]))
     assert pca.plan_.kind is kind
     assert kind.schedule in str(pca.guarantee_)

@@ -120,13 +120,9 @@ class Trial:
     moved: float = 0.0
 
     @classmethod
-    def of_releases(
-        cls, scores: Array, present: NDArray[np.bool_], noise: Sequence[Array], *, moved: float = 0.0
-    ) -> "Trial":
+    def of_releases(cls, scores: Array, present: NDArray[np.bool_], noise: Sequence[Array], *, moved: float = 0.0) -> "Trial":
         """With the noise of each of several releases."""
-        return cls(
-            scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved
-        )
+        return cls(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
 
     def __post_init__(self) -> None:
         require(
@@ -274,8 +270,7 @@ def epsilon_at_least(alarms: int, present: int, false: int, absent: int, *, delt
     quarter = level / 4
     loud = _log_ratio(rate_at_least(alarms, present, level=quarter) - delta, rate_at_most(false, absent, level=quarter))
     silent = _log_ratio(
-        rate_at_least(absent - false, absent, level=quarter) - delta,
-        rate_at_most(present - alarms, present, level=quarter),
+        rate_at_least(absent - false, absent, level=quarter) - delta, rate_at_most(present - alarms, present, level=quarter)
     )
     return max(0.0, loud, silent)
 

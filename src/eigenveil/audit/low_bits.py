@@ -53,15 +53,11 @@ class Candidates:
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in (self.released, self.without, self.including, self.deviation)}
-        require(
-            len(shapes) == 1 and self.released.ndim == 1, f"the four arrays must be vectors of one length, got {shapes}"
-        )
+        require(len(shapes) == 1 and self.released.ndim == 1, f"the four arrays must be vectors of one length, got {shapes}")
         require(bool((self.deviation > 0).all()), "deviations must be positive")
 
     @classmethod
-    def of(
-        cls, released: Array, without: Array, including: Array, *, scale: float, symmetric: bool = False
-    ) -> "Candidates":
+    def of(cls, released: Array, without: Array, including: Array, *, scale: float, symmetric: bool = False) -> "Candidates":
         """From arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there counts once.
 
         >>> one = Candidates.of(np.eye(2), np.eye(2), np.eye(2), scale=1.0, symmetric=True)
@@ -71,17 +67,12 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(
-                released=released.ravel(),
-                without=without.ravel(),
-                including=including.ravel(),
-                deviation=deviation.ravel(),
+                released=released.ravel(), without=without.ravel(), including=including.ravel(), deviation=deviation.ravel()
             )
         # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
-        return cls(
-            released=released[upper], without=without[upper], including=including[upper], deviation=deviation[upper]
-        )
+        return cls(released=released[upper], without=without[upper], including=including[upper], deviation=deviation[upper])
 
 
 def evidence(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:

@@ -57,9 +57,7 @@ class Shown:
         )
         # An interval that misses its own value is a mistake in an attack, not a result.
         low, high = (self.value, self.value) if self.interval is None else self.interval
-        require(
-            low <= self.value <= high, f"{self.run}: the value {self.value} must lie in its interval, {low} to {high}"
-        )
+        require(low <= self.value <= high, f"{self.run}: the value {self.value} must lie in its interval, {low} to {high}")
 
 
 @final
@@ -335,9 +333,7 @@ def _ranked(present: Array, absent: Array) -> float:
     """How often a person in the table scores higher than one who is not: the area under the curve."""
     others = np.sort(absent.ravel())
     # Ties count half: the mean of both sides.
-    below = np.searchsorted(others, present.ravel(), side="left") + np.searchsorted(
-        others, present.ravel(), side="right"
-    )
+    below = np.searchsorted(others, present.ravel(), side="left") + np.searchsorted(others, present.ravel(), side="right")
     return float(below.mean() / (2 * len(others)))
 
 
@@ -359,18 +355,12 @@ def _conclusion(shown: list[Shown]) -> str:
         outcome = f"detected with {gain}" if row.succeeded else f"{gain}, not distinguishable from a coin toss"
         sentences.append(f"With {row.run}, {row.target}: {outcome}.")
     private = [row for row in shown if row.allowed is not None and row.allowed < 1]
-    over = [
-        row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed
-    ]
+    over = [row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed]
     if over:
-        sentences.append(
-            f"That is MORE than the guarantee allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}."
-        )
+        sentences.append(f"That is MORE than the guarantee allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}.")
     else:
         allowances = "; ".join(
             f"{name} allows {allowed:.2f}" for name, allowed in {row.run: row.allowed for row in private}.items()
         )
-        sentences.append(
-            f"As far as these tables can tell, no private run gives more than its guarantee allows: {allowances}."
-        )
+        sentences.append(f"As far as these tables can tell, no private run gives more than its guarantee allows: {allowances}.")
     return " ".join(sentences)

@@ -112,9 +112,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
         match message.body:
             case Ask(round=round_, question=question):
                 questions[round_] = question
-            case Contribution(round=round_, arrays=arrays) if (
-                message.sender == site and questions[round_].stage == "components"
-            ):
+            case Contribution(round=round_, arrays=arrays) if message.sender == site and questions[round_].stage == "components":
                 parts.append((questions[round_], arrays[0]))
         return [message]
 
@@ -154,10 +152,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
         guess = Symmetric(matrix(entries) * size, people=1)
         parts = (heard.study.arrays(heard.study.work(question, guess, exact))[0] for question, _ in answers)
         return np.concatenate(
-            [
-                weight * (part - answer).ravel() / size
-                for weight, part, (_, answer) in zip(weights, parts, answers, strict=True)
-            ]
+            [weight * (part - answer).ravel() / size for weight, part, (_, answer) in zip(weights, parts, answers, strict=True)]
         )
 
     first = (np.eye(dim) if start is None else start / size)[upper]
@@ -220,11 +215,7 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
     return (
         _Run("no privacy, one covariance", "none", exact | {"method": "covariance"}),
         _Run("no privacy, power iteration", "none", exact | _ROUNDS),
-        _Run(
-            "no privacy, FedPower with 2 local steps",
-            "none",
-            exact | _ROUNDS | {"method": "fedpower", "local_steps": 2},
-        ),
+        _Run("no privacy, FedPower with 2 local steps", "none", exact | _ROUNDS | {"method": "fedpower", "local_steps": 2}),
         _Run(f"{label} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "hub"}),
         _Run(f"{label} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),
         _Run(f"{label} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
@@ -285,21 +276,15 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
         errors = f"the site's matrix with a relative error up to {of_matrix}, and people's rows up to {of_rows}"
         got = all(row.succeeded for row in matrices + rows)
         sentences.append(
-            f"{where} the hub gets {errors}: {meaning}."
-            if got
-            else f"{where} the attack did not succeed everywhere: {errors}."
+            f"{where} the hub gets {errors}: {meaning}." if got else f"{where} the attack did not succeed everywhere: {errors}."
         )
     for index, what in ((0, "the site's matrix"), (1, "people's rows")):
         private = of("private", index)
         values = [row.value for row in private]
-        errors = (
-            f"errors from {rounded(min(values))} to {rounded(max(values))}; a guess has {rounded(private[0].baseline)}"
-        )
+        errors = f"errors from {rounded(min(values))} to {rounded(max(values))}; a guess has {rounded(private[0].baseline)}"
         got_in = [row.run for row in private if row.succeeded]
         if got_in:
-            sentences.append(
-                f"With noise that it does not know, it still got {what} in {', '.join(got_in)} ({errors})."
-            )
+            sentences.append(f"With noise that it does not know, it still got {what} in {', '.join(got_in)} ({errors}).")
         elif any(row.value < row.baseline for row in private):
             sentences.append(
                 f"With noise that it does not know, it came closer to {what} than a guess, but not by half ({errors})."
@@ -330,9 +315,7 @@ def entries_from_components(components: Array, variances: Array, *, columns: tup
     [[36.0, 48.0], [48.0, 64.0]]
     """
     rank = len(components)
-    require(
-        len(columns) >= rank, f"columns must name at least as many columns as components, {rank}, got {len(columns)}"
-    )
+    require(len(columns) >= rank, f"columns must name at least as many columns as components, {rank}, got {len(columns)}")
     # Eigenvalues of a covariance are not negative, which helps where noise is large.
     values, _ = nnls(np.square(components[:, list(columns)]).T, variances)
     matrix: Array = (components.T * values) @ components
@@ -429,7 +412,5 @@ def _outsider_conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str
     # This remark is about private runs alone. Without privacy everything is read off.
     private = [rows for name, rows in shown.items() if name != "no privacy"]
     if any(first.succeeded and not row.succeeded for first, _, row in private):
-        sentences.append(
-            "What many people have in common is published on purpose. The guarantee protects each single person."
-        )
+        sentences.append("What many people have in common is published on purpose. The guarantee protects each single person.")
     return " ".join(sentences)

@@ -155,9 +155,7 @@ def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
 class AsRead:
     """Closes a slot when its time is over, with the rows that were read by then. Changes in place."""
 
-    def __init__(
-        self, source: Followed, rule: ByClock, *, start: SlotStart | None = None, ends: SlotEnds | None = None
-    ) -> None:
+    def __init__(self, source: Followed, rule: ByClock, *, start: SlotStart | None = None, ends: SlotEnds | None = None) -> None:
         self._source, self._rule, self.start = source, rule, SlotStart() if start is None else start
         self._offset, self._count = self.start.offset, 0
 

@@ -86,15 +86,7 @@ class Verdict:
     @classmethod
     def on(cls, case: Case, claim: Claim, findings: tuple[Finding, ...], **facts: Any) -> "Verdict":
         """The verdict on a case."""
-        return cls(
-            case=case.name,
-            kind=case.kind,
-            about=case.about,
-            canary=case.canary,
-            claim=claim,
-            findings=findings,
-            **facts,
-        )
+        return cls(case=case.name, kind=case.kind, about=case.about, canary=case.canary, claim=claim, findings=findings, **facts)
 
     @property
     def refuted(self) -> bool:
@@ -121,9 +113,7 @@ class Verdict:
         return plain | {"verdict": self.words, "matches_expectation": self.matches_expectation}
 
 
-def judge(
-    case: Case, claim: Claim, trials: tuple[Trial, ...], *, level: float, confidence: float, seconds: float
-) -> Verdict:
+def judge(case: Case, claim: Claim, trials: tuple[Trial, ...], *, level: float, confidence: float, seconds: float) -> Verdict:
     """What `trials` of a case say of its claim. The tests share `level`, the chance to refute a true claim.
 
     The `confidence` is that of the whole audit, of which this case may be one of many.
@@ -212,10 +202,7 @@ def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     require(len(releases) >= 1, f"{case.name}: no trial reports noise")
     # For each release the largest deviation that explains it, and of these the smallest. The releases share the level.
     largest, quietest = min(
-        (
-            (noise_at_most(float(release @ release), len(release), level=level / len(releases)), release)
-            for release in releases
-        ),
+        ((noise_at_most(float(release @ release), len(release), level=level / len(releases)), release) for release in releases),
         key=lambda pair: pair[0],
     )
     # Noise as large as was charged is too small for a canary that moves the releases by more than was charged.
@@ -414,7 +401,5 @@ def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
     # By the name and number of the run, so that the result depends neither on the number of workers nor on the order.
     digest = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
     return case.trial(
-        chunk.budget,
-        np.random.default_rng(int.from_bytes(digest[:16], "big")),
-        int.from_bytes(digest[16:20], "big") >> 1,
+        chunk.budget, np.random.default_rng(int.from_bytes(digest[:16], "big")), int.from_bytes(digest[16:20], "big") >> 1
     )

@@ -100,15 +100,11 @@ class Command:
         table = {name: entry for name, entry in declared(TableParams).items() if self.reads and name not in self.leave}
         # Parameters of both classes, such as --columns, become one option, which `reading` has.
         entries = {
-            name: entry
-            for name, entry in offered.items()
-            if "cli" in entry.param.surfaces and name not in {*self.leave, *table}
+            name: entry for name, entry in offered.items() if "cli" in entry.param.surfaces and name not in {*self.leave, *table}
         }
         own, groups = _own_options(self.run)
         others = {option.name: f"--{option.name.replace('_', '-')}" for option in own}
-        spell_own = self.spelling or (
-            in_python if self.params is None else in_options(self.params, X=self.rows, **others)
-        )
+        spell_own = self.spelling or (in_python if self.params is None else in_options(self.params, X=self.rows, **others))
         reading = in_options(TableParams)
 
         def spelling(name: str, value: Any) -> str:
@@ -116,9 +112,7 @@ class Command:
 
         panels = self.panels or {}
         derived = [
-            option
-            for entry in entries.values()
-            for option in _options(entry, spelling, panels=panels, needed=not self.unless)
+            option for entry in entries.values() for option in _options(entry, spelling, panels=panels, needed=not self.unless)
         ]
         last = [option for entry in table.values() for option in _options(entry, spelling, panels={}, needed=False)]
 
@@ -220,9 +214,7 @@ def _settings(
     return settings
 
 
-def _require_all(
-    entries: Mapping[str, Declared], options: Mapping[str, Any], spelling: Words, unless: Sequence[str]
-) -> None:
+def _require_all(entries: Mapping[str, Declared], options: Mapping[str, Any], spelling: Words, unless: Sequence[str]) -> None:
     """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
     lacking = [] if any(options[name] for name in unless) else list(_lacking(entries, options))
     # A pipe has no name, whose ending would tell its format.
@@ -285,17 +277,13 @@ def typed_settings(context: typer.Context, params: type, spelling: Words) -> dic
     }
 
 
-def _options(
-    entry: Declared, spelling: Words, *, panels: Mapping[str, str], needed: bool
-) -> Iterator[inspect.Parameter]:
+def _options(entry: Declared, spelling: Words, *, panels: Mapping[str, str], needed: bool) -> Iterator[inspect.Parameter]:
     """The option of a parameter, and its switch for None if it has one."""
     panel = panels.get(entry.param.panel or "", entry.param.panel) or None
     yield _option(entry, spelling, panel=panel, needed=needed)
     if entry.param.opt_out is not None:
         about = typer.Option(entry.param.opt_out.option, help=entry.param.opt_out.help, rich_help_panel=panel)
-        yield inspect.Parameter(
-            _switch(entry), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False
-        )
+        yield inspect.Parameter(_switch(entry), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False)
 
 
 def _switch(entry: Declared) -> str:

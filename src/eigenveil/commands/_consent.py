@@ -92,8 +92,7 @@ def resolve_dataset_name(
     if explicit is not None:
         joined = explicit if replay is None else replay.account.dataset
         require(
-            joined == explicit,
-            f"--dataset {explicit!r}: this {role} joined the study with {joined!r}, which cannot be changed",
+            joined == explicit, f"--dataset {explicit!r}: this {role} joined the study with {joined!r}, which cannot be changed"
         )
         return explicit
     if replay is not None:
@@ -168,9 +167,7 @@ def require_names(
         return
     # In quotes, since a name may have blanks and commas.
     quoted = ", ".join(f'"{name}"' for name in others)
-    warning = (
-        f'This table is in your ledger as {quoted}. As "{dataset}" the same people would get a second total budget'
-    )
+    warning = f'This table is in your ledger as {quoted}. As "{dataset}" the same people would get a second total budget'
     require(
         not yes,
         f"{warning}, which --yes does not agree to. Use --dataset {shlex.quote(others[0])}, or write both names into your policy "

@@ -256,9 +256,7 @@ def is_pipe(source: Path) -> bool:
 def open_pipe(source: Path, stop: Interrupts, *, when_quiet: Callable[[], None]) -> io.BufferedReader:
     """The bytes of a pipe, as they arrive. A signal interrupts waiting. After a second of it, `when_quiet` is called."""
     if str(source) == "-":
-        require(
-            sys.stdin is not None, "standard input is closed. Pipe rows into this command, or name a file instead of -"
-        )
+        require(sys.stdin is not None, "standard input is closed. Pipe rows into this command, or name a file instead of -")
         # The unbuffered file, so that rows are read as soon as they arrive.
         raw = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     else:

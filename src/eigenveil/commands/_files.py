@@ -75,14 +75,10 @@ def require_path(path: Path) -> None:
     # A folder that cannot be listed is not worth an error of its own: the path is wrong either way.
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, n=1)
-    raise ValueError(
-        f"{path} does not exist. " + (f"Did you mean {path.with_name(close[0])}?" if close else "Check the path")
-    )
+    raise ValueError(f"{path} does not exist. " + (f"Did you mean {path.with_name(close[0])}?" if close else "Check the path"))
 
 
-def require_output(
-    path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path], option: str = "--output"
-) -> None:
+def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path], option: str = "--output") -> None:
     """Refuse an output that could not be written, or must not be overwritten."""
     typed = f"{option} " if option.startswith("--") else ""
     require(
@@ -104,8 +100,7 @@ def require_writable(path: Path, *, option: str) -> None:
     require(path.parent.is_dir(), f"{option} {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"{option} {path} is a folder. Name a file in it")
     require(
-        os.access(path.parent, os.W_OK),
-        f"{option} {path}: you may not write to the folder {path.parent}. Choose another one",
+        os.access(path.parent, os.W_OK), f"{option} {path}: you may not write to the folder {path.parent}. Choose another one"
     )
 
 
@@ -122,9 +117,7 @@ def standard_input() -> Any:
 def require_table(path: Path, params: TableParams) -> None:
     """Refuse a table that does not exist or has an unknown format, at once, before anything heavy is imported."""
     if is_stdin(path):
-        require_param(
-            params.kind is not None, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}"
-        )
+        require_param(params.kind is not None, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}")
         return
     require_path(path)
     format_of(path, params)
@@ -144,9 +137,7 @@ class Reading:
     gaps: bool = False  # Whether the command was told that values may be missing.
 
     @classmethod
-    def of(
-        cls, params: TableParams, settings: Mapping[str, Any], passthrough: Sequence[str] | None, **where: Any
-    ) -> "Reading":
+    def of(cls, params: TableParams, settings: Mapping[str, Any], passthrough: Sequence[str] | None, **where: Any) -> "Reading":
         """As a fit with these `settings` reads its table."""
         gaps = settings["missing"] != "refuse"
         return cls(params=params, person=settings["person"], passthrough=tuple(passthrough or ()), gaps=gaps, **where)
@@ -328,9 +319,7 @@ def _can_ask(table: "NamedTable") -> bool:
     return not table.once and at_terminal()
 
 
-def _refusal(
-    table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool
-) -> ParameterError:
+def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool) -> ParameterError:
     """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
     from eigenveil.data.columns import to_drop
 
@@ -357,9 +346,7 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {join_names(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _faults(
-    table: "NamedTable", choice: "ColumnChoice", *, gaps: bool
-) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
     """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values.
 
     If the file is at fault and not its columns, the error about that, as a template; and what to say of marks in numbers.
@@ -435,9 +422,7 @@ def passphrase_from(file: Path | None) -> "Passphrase":
     def passphrase_of(key: Path) -> bytes:
         passphrase = _stated_passphrase(file)
         if passphrase is None:
-            require(
-                at_terminal(), f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}"
-            )
+            require(at_terminal(), f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}")
             passphrase = getpass.getpass(f"Passphrase of {key}: ")
         return _encoded(passphrase)
 

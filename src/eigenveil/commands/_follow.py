@@ -95,9 +95,7 @@ def run(job: Job) -> Answer:
             "the stream in the state has no ledger: --ledger is for the command that begins one. Leave it out",
         )
         cost = None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
-        protects = Person(
-            source="stream", grouped=pca.person is not None, max_parts=pca.person_blocks, column=pca.person
-        )
+        protects = Person(source="stream", grouped=pca.person is not None, max_parts=pca.person_blocks, column=pca.person)
         unit, title = protects.protected(Neighbours(pca.neighbours)), f"stream, {job.target.name}"
         with job.ledger.streamed(cost, unit, title=title, notes=charged) as spending:
             writer = _Writer(pca, job, spending, notes or {})
@@ -377,17 +375,12 @@ def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
     if names is None or source.columns is None:
         return
     count = len(source.columns)
-    require(
-        len(names) == count,
-        f"the rows have {count} columns and the stream in the state has {len(names)}. {same}",
-    )
+    require(len(names) == count, f"the rows have {count} columns and the stream in the state has {len(names)}. {same}")
     other = [f"{new!r} where {old!r} was" for old, new in zip(names, source.columns, strict=True) if old != new]
     require(not other, f"the columns differ from those of the stream in the state: {join_names(other)}. {same}")
 
 
-def _take(
-    pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, writer: _Writer, *, sync_every: int | None
-) -> None:
+def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, writer: _Writer, *, sync_every: int | None) -> None:
     """Take the rows of a batch, and write the model whenever a release is due."""
     # A table has a column for the person, too.
     table = hasattr(batch, "schema")
@@ -409,9 +402,7 @@ def _take(
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
         at_end = _rows(pca) > n_read and _due(plan, _rows(pca) - 1, sync_every) == 1
         # A block waits while the first search needs more rows. A synchronisation does not.
-        writer.took(
-            rows, due=at_end and (not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0))
-        )
+        writer.took(rows, due=at_end and (not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0)))
 
 
 def _due(plan: "StreamPlan", n_read: int, sync_every: int | None) -> int:
@@ -430,9 +421,7 @@ def _ended(pca: "StreamingPCA", job: Job, writer: _Writer) -> "Model":
     require(rows > 0, f"{'the stream' if is_pipe(job.source) else job.source} has no rows")
     # Checked before the release spends any budget.
     rank = pca.n_components
-    require_param(
-        rows >= rank, "{X} has fewer rows than {n_components=}. Give a smaller {n_components}", n_components=rank
-    )
+    require_param(rows >= rank, "{X} has fewer rows than {n_components=}. Give a smaller {n_components}", n_components=rank)
     return writer.write(final=True)
 
 
@@ -445,18 +434,14 @@ def _rescue(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stop
             # Without privacy a look at the stream costs nothing, so a stopped one leaves a model of all rows.
             writer.write(final=True)
         if writer.written:
-            which = (
-                "model of all of them" if writer.written == rows else f"last release, of the first {writer.written},"
-            )
+            which = "model of all of them" if writer.written == rows else f"last release, of the first {writer.written},"
             parts.append(f"the {which} was written to {job.target}")
         state = job.state or writer.state or _spare(job)
         if state is not None:
             writer.keep_last(state)
             if rows == before:
                 return f"the state in {state} is unchanged"
-            saved = (
-                f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
-            )
+            saved = f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
             return f"{', '.join(parts)}, and {saved}"
     except Exception as error:
         onward = ". Give the same command again with --resume to continue from there"

@@ -79,8 +79,7 @@ ItemsFile: TypeAlias = Annotated[
     ),
 ]
 Share: TypeAlias = Annotated[
-    float | None,
-    option(None, "The share of each user's items to hold out, chosen at random.", none_means="0.2", panel=_JUDGING),
+    float | None, option(None, "The share of each user's items to hold out, chosen at random.", none_means="0.2", panel=_JUDGING)
 ]
 TestFile: TypeAlias = Annotated[
     Path | None,
@@ -93,8 +92,7 @@ TestFile: TypeAlias = Annotated[
 ]
 # Without the warning of other seeds: figures of an evaluation may not be published anyway.
 SeedOfEvaluation: TypeAlias = Annotated[
-    int | None,
-    option("--seed", "INTEGER", "Seed of the split and of the noise: figures are reproducible.", panel=_JUDGING),
+    int | None, option("--seed", "INTEGER", "Seed of the split and of the noise: figures are reproducible.", panel=_JUDGING)
 ]
 
 
@@ -112,8 +110,7 @@ def reading_of(settings: dict[str, Any]) -> dict[str, Any]:
 def require_delta(settings: Mapping[str, Any]) -> None:
     """Refuse a delta without privacy. With privacy it has a default where the number of users is public."""
     require_param(
-        settings["epsilon"] is not None or settings["delta"] is None,
-        "{delta} has no meaning with {epsilon=None}: leave it out",
+        settings["epsilon"] is not None or settings["delta"] is None, "{delta} has no meaning with {epsilon=None}: leave it out"
     )
 
 
@@ -139,9 +136,7 @@ def files_of(how: TableParams) -> FileParams:
     return FileParams(**{name: getattr(how, name) for name in declared(FileParams)})
 
 
-def read_sites(
-    files: Sequence[Path], how: TableParams, *, items: Path | None, **reading: Any
-) -> dict[str, "Interactions"]:
+def read_sites(files: Sequence[Path], how: TableParams, *, items: Path | None, **reading: Any) -> dict[str, "Interactions"]:
     """The histories in each file, by file name. All files must have the same items, and no user may be in two of
     them."""
     # One file may have the list of items in itself. Several could not agree on one without telling each other.
@@ -155,8 +150,7 @@ def read_sites(
     for path in files:
         name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
         require(
-            name not in named,
-            f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file",
+            name not in named, f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file"
         )
         # An npz file has no named columns, and the reader refuses any but the default names.
         named[name] = read_histories(path, how, items=items, **reading)
@@ -201,10 +195,7 @@ def degrees_from(source: str | None, *, items: tuple[str, ...] | None, dim: int)
     except (UnicodeDecodeError, csv.Error):
         raise ValueError(f"--item-degrees: {path} is not a list of comma-separated values") from None
     good = first == ["item", "degree"] and all(len(fields) == 2 for fields in rest)
-    require(
-        good,
-        f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line",
-    )
+    require(good, f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line")
     degrees: dict[str, float] = {}
     for item, text in rest:
         require(item not in degrees, f"--item-degrees: {path} has {item!r} more than once")
@@ -294,9 +285,7 @@ def fitted_on(
         fitted = PrivateRecommender(**{**settings, "item_degrees": degrees}).fit(sites, watch=view.see)
     spelling = in_options(FitParams)
     messages = (warning.message for warning in caught)
-    return fitted, [
-        message.said(spelling) if isinstance(message, ParameterWarning) else str(message) for message in messages
-    ]
+    return fitted, [message.said(spelling) if isinstance(message, ParameterWarning) else str(message) for message in messages]
 
 
 @final
@@ -363,9 +352,7 @@ def _pooled(sites: Mapping[str, "Interactions"]) -> Any:
     return sp.csr_array(sp.vstack([plays.matrix for plays in sites.values()], format="csr"))
 
 
-def judged(
-    parts: Parts, settings: Mapping[str, Any], n: int, view: RecommendView
-) -> tuple[dict[str, "Quality"], list[str]]:
+def judged(parts: Parts, settings: Mapping[str, Any], n: int, view: RecommendView) -> tuple[dict[str, "Quality"], list[str]]:
     """The quality of the private filter, of an exact filter of the same size, and of popularity; and the first one's
     warnings."""
     import numpy as np
@@ -393,8 +380,7 @@ def judged(
     if first.recall < qualities["popularity, not private"].recall:
         notes = [
             *notes,
-            "popularity, the same list for all users, does better than this filter. Try a smaller -k, or what the "
-            "plan advises",
+            "popularity, the same list for all users, does better than this filter. Try a smaller -k, or what the plan advises",
         ]
     return qualities, notes
 

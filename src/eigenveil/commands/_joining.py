@@ -54,12 +54,8 @@ class JoinOptions(PageOptions):
 
     study: network.Study
     keys: network.Keys = None
-    policy: Annotated[
-        Path | None, option("FILE", "Your rules; `eigenveil policy new` writes them.", none_means="none")
-    ] = None
-    ledger: Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)] = Path(
-        "ledger.db"
-    )
+    policy: Annotated[Path | None, option("FILE", "Your rules; `eigenveil policy new` writes them.", none_means="none")] = None
+    ledger: Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)] = Path("ledger.db")
     # No default from the file name: a copy of the table under another name would get a second budget.
     dataset: Annotated[
         str | None,
@@ -70,12 +66,10 @@ class JoinOptions(PageOptions):
         ),
     ] = None
     yes: Annotated[
-        bool,
-        flag("--yes", "Do not ask: --policy, which must say who is protected, consents to what it does not refuse."),
+        bool, flag("--yes", "Do not ask: --policy, which must say who is protected, consents to what it does not refuse.")
     ] = False
     model: Annotated[
-        Path | None,
-        option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY-NAME.safetensors in this folder"),
+        Path | None, option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY-NAME.safetensors in this folder")
     ] = None
     scores: Annotated[
         Path | None,
@@ -101,12 +95,8 @@ class JoinOptions(PageOptions):
             "It has no scores.",
         ),
     ] = None
-    rehearsal: Annotated[bool, flag("--rehearsal", "Take part in a study with a test seed, WHICH PROTECTS NOBODY.")] = (
-        False
-    )
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Show what would be revealed, and stop. Nothing is written or sent.")
-    ] = False
+    rehearsal: Annotated[bool, flag("--rehearsal", "Take part in a study with a test seed, WHICH PROTECTS NOBODY.")] = False
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be revealed, and stop. Nothing is written or sent.")] = False
     memory: network.Memory = network.MEMORY
     force: Annotated[bool, flag("--force", "Overwrite outputs that exist; never a ledger.")] = False
     passphrase_file: PassphraseFile = None
@@ -295,11 +285,7 @@ def take_part(
         with live_page(options.address(), view.page, say=voice.write_line, secret=voice.terminal) as voice.page:
             learned = _run_party(kind, opened, results, deliver, note)
         results.show(voice, learned, role=kind.role)
-        write(
-            options.report,
-            lambda: _report(study, name, kind.role, learned),
-            say=lambda text: voice.say(text, whole=True),
-        )
+        write(options.report, lambda: _report(study, name, kind.role, learned), say=lambda text: voice.say(text, whole=True))
         say_spent(voice, ledger, agent.account, life=agent.life)
 
 

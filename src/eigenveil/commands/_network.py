@@ -70,8 +70,7 @@ Listen: TypeAlias = Annotated[
     ),
 ]
 Connect: TypeAlias = Annotated[
-    str | None,
-    option("HOST:PORT", "Where to reach the hub, or the node above.", none_means="the address in the study file"),
+    str | None, option("HOST:PORT", "Where to reach the hub, or the node above.", none_means="the address in the study file")
 ]
 Keys: TypeAlias = Annotated[
     Path | None,
@@ -86,8 +85,7 @@ RequireHead: TypeAlias = Annotated[
     Path | None,
     option(
         "FILE",
-        "Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
-        "writes it.",
+        "Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` writes it.",
         none_means="none",
     ),
 ]
@@ -172,8 +170,7 @@ def keys_beside(
         f"{certificate.name!r} is a {certificate.role}: run `eigenveil {certificate.role}`" for certificate in others
     )
     require(
-        len(fitting) > 0,
-        f"no .key file beside {study} belongs to a {role} of it{waiting}; {instead or 'give it with --keys'}",
+        len(fitting) > 0, f"no .key file beside {study} belongs to a {role} of it{waiting}; {instead or 'give it with --keys'}"
     )
     require(
         len(fitting) == 1,
@@ -321,9 +318,7 @@ class Results:
     scores: Path | None  # Only their owner can read them. None are written of rows on a cluster: these stay there.
 
     @classmethod
-    def named(
-        cls, study: Path, party: str, model: Path | None, scores: Path | None, *, scored: bool = True
-    ) -> "Results":
+    def named(cls, study: Path, party: str, model: Path | None, scores: Path | None, *, scored: bool = True) -> "Results":
         """The given paths; others are named after the study file and the party, so that no two studies share a name."""
         from eigenveil.network.authority import file_stem
 
@@ -385,9 +380,7 @@ def say_spent(voice: StatusWriter, ledger: "DurableLedger", account: "StudyBudge
     dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
     # Anything that left without privacy ends the guarantee for good, whatever comes later.
     if account.epsilon is None:
-        voice.say(
-            f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none any more", style="red"
-        )
+        voice.say(f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none any more", style="red")
         return
     delta = account.delta if life is None else life.delta
     assert delta is not None

@@ -38,12 +38,7 @@ def option(
     """
     *flags, metavar, description = names
     return typer.Option(
-        *map(str, flags),
-        metavar=metavar,
-        help=description,
-        show_default=shows or none_means,
-        rich_help_panel=panel,
-        **range_,
+        *map(str, flags), metavar=metavar, help=description, show_default=shows or none_means, rich_help_panel=panel, **range_
     )
 
 
@@ -100,9 +95,7 @@ Processes: TypeAlias = Annotated[
     ),
 ]
 
-Output: TypeAlias = Annotated[
-    Path, option("--output", "-o", "FILE", "Write the model to this .safetensors file.", shows=True)
-]
+Output: TypeAlias = Annotated[Path, option("--output", "-o", "FILE", "Write the model to this .safetensors file.", shows=True)]
 
 # A budget is lost for good, so noise is the one outcome that a fit asks about beforehand.
 EvenIfNoise: TypeAlias = Annotated[
@@ -117,11 +110,7 @@ EvenIfNoise: TypeAlias = Annotated[
 
 ReportFile: TypeAlias = Annotated[
     Path | None,
-    option(
-        "--report",
-        "FILE",
-        "At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed.",
-    ),
+    option("--report", "FILE", "At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed."),
 ]
 
 Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the output if it exists.")]
@@ -141,9 +130,7 @@ Passthrough: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[
     int | None,
     option(
-        "INTEGER",
-        "Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
-        panel=_PRIVACY,
+        "INTEGER", "Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.", panel=_PRIVACY
     ),
 ]
 
@@ -180,8 +167,7 @@ class PageOptions(OptionGroup):
     def address(self) -> PageAddress | None:
         """Where the page is, checked before anything else is done."""
         require(
-            self.page_token is None or self.page is not None,
-            "--page-token is for a live page. Say where with --page HOST:PORT",
+            self.page_token is None or self.page is not None, "--page-token is for a live page. Say where with --page HOST:PORT"
         )
         return None if self.page is None else PageAddress.read(self.page, self.page_token)
 

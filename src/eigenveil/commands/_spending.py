@@ -82,10 +82,7 @@ class LastingLedger(OptionGroup):
     lifetime_delta: Annotated[
         float | None,
         option(
-            "NUMBER",
-            "The delta at which --lifetime-epsilon is counted.",
-            none_means="--delta of the first use",
-            panel=_PANEL,
+            "NUMBER", "The delta at which --lifetime-epsilon is counted.", none_means="--delta of the first use", panel=_PANEL
         ),
     ] = None
 
@@ -100,8 +97,7 @@ class LastingLedger(OptionGroup):
         )
         epsilon, delta = self.lifetime_epsilon, self.lifetime_delta
         require(
-            epsilon is None or 0 < epsilon < math.inf,
-            f"--lifetime-epsilon must be positive and finite, got {epsilon or 0:g}",
+            epsilon is None or 0 < epsilon < math.inf, f"--lifetime-epsilon must be positive and finite, got {epsilon or 0:g}"
         )
         require(delta is None or 0 < delta < 1, f"--lifetime-delta must lie between 0 and 1, got {delta or 0:g}")
         require(

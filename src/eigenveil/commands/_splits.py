@@ -39,9 +39,7 @@ class SplitRule:
             require(sites is None, f"--split {text} makes one site for each value of the column. Leave out --sites")
             return cls("by", None, column)
         require(not colon and kind in ("iid", "skewed"), f"--split must be iid, skewed or by:COLUMN, got {text!r}")
-        require(
-            sites is not None, "--sites is missing. Give the number of sites, such as --sites 20, or --split by:COLUMN"
-        )
+        require(sites is not None, "--sites is missing. Give the number of sites, such as --sites 20, or --split by:COLUMN")
         return cls(kind, sites)
 
     @property
@@ -77,10 +75,7 @@ def part(
     from eigenveil.data.rows import NamedRows, WeightedRows
 
     named = reading.format(path).has_names
-    require(
-        rule.column is None or named,
-        f"--split by:{rule.column} needs a table with column names, such as csv or parquet",
-    )
+    require(rule.column is None or named, f"--split by:{rule.column} needs a table with column names, such as csv or parquet")
     require_param(reading.person is None or named, "{person} needs a table with column names, such as csv or parquet")
     # Passed through and not analysed: people are dealt out before any row is weighted.
     extra = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))

@@ -60,8 +60,7 @@ def account(
         list[str] | None, option("MULTIPLIER[xN]", "A Laplace release, given in the same way.", panel=_COST)
     ] = None,
     delta: Annotated[
-        float | None,
-        option("NUMBER", "The delta of the cost or the budget. It may be left out if all files have the same."),
+        float | None, option("NUMBER", "The delta of the cost or the budget. It may be left out if all files have the same.")
     ] = None,
     epsilon: Annotated[float | None, option("NUMBER", "The epsilon of the budget.", panel=_NOISE)] = None,
     releases: Annotated[
@@ -167,8 +166,7 @@ def _of_file(path: Path) -> "Release":
     )
     require(
         _SMALLEST <= guarantee.epsilon <= _LARGEST,
-        f"{path} states an epsilon of {guarantee.epsilon:g}, which is not between {_SMALLEST:g} and "
-        f"{_LARGEST:g}. Leave it out",
+        f"{path} states an epsilon of {guarantee.epsilon:g}, which is not between {_SMALLEST:g} and {_LARGEST:g}. Leave it out",
     )
     require(
         guarantee.protects is not None,
@@ -181,9 +179,7 @@ def _of_file(path: Path) -> "Release":
 def _stated(files: Sequence[Path]) -> "list[Release]":
     """What the files cost, if that can be added up."""
     # Compared after links are followed: one release must not be counted as two, nor two as one.
-    twice = [
-        path for index, path in enumerate(files) if path.resolve() in {earlier.resolve() for earlier in files[:index]}
-    ]
+    twice = [path for index, path in enumerate(files) if path.resolve() in {earlier.resolve() for earlier in files[:index]}]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
     releases = [_of_file(path) for path in files]
     for this, other in combinations(releases, 2):
@@ -235,9 +231,7 @@ def _losses(law: str, texts: list[str] | None) -> "list[Loss]":
         try:
             multiplier, count = float(size), int(times) if cross else 1
         except ValueError:
-            raise ValueError(
-                f"--{law} must be a number such as 4.0, or 4.0x3 for three of them, got {text!r}"
-            ) from None
+            raise ValueError(f"--{law} must be a number such as 4.0, or 4.0x3 for three of them, got {text!r}") from None
         require(multiplier > 0 and math.isfinite(multiplier), f"--{law}: the noise must be positive, got {text!r}")
         require(1 <= count <= _MOST_REPEATS, f"--{law}: between 1 and {_MOST_REPEATS} repeats, got {text!r}")
         # Spelled out for mypy, which does not narrow `law` to the two literals.

@@ -26,8 +26,7 @@ _CASES: Final = "Which cases"
 _STRENGTH: Final = "How hard to attack"
 _SHAPE: Final = "Output"
 _ATTACK: Final = (
-    "`eigenveil audit --quick --all` attacks all of them. `eigenveil audit NAME` attacks one, or all whose names "
-    "start with NAME."
+    "`eigenveil audit --quick --all` attacks all of them. `eigenveil audit NAME` attacks one, or all whose names start with NAME."
 )
 # The first part of every case name. Any other name is refused before the cases are imported, which takes seconds.
 FAMILIES: Final = (
@@ -37,13 +36,9 @@ FAMILIES: Final = (
 
 
 def audit(
-    names: Annotated[
-        list[str] | None, argument("[CASE]...", "The cases to attack: names, or the first part of names.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[CASE]...", "The cases to attack: names, or the first part of names.")] = None,
     everything: Annotated[bool, flag("--all", "Attack every case.", panel=_CASES)] = False,
-    quick: Annotated[
-        bool, flag("--quick", "Use few runs: --quick --all takes one or two minutes.", panel=_CASES)
-    ] = False,
+    quick: Annotated[bool, flag("--quick", "Use few runs: --quick --all takes one or two minutes.", panel=_CASES)] = False,
     demonstrate: Annotated[
         bool,
         flag(
@@ -66,8 +61,7 @@ def audit(
         option(None, "Runs of each case. More runs find smaller flaws.", none_means="each case's own", panel=_STRENGTH),
     ] = None,
     seed: Annotated[
-        int | None,
-        option("INTEGER", "Make the audit reproducible.", none_means="noise as in real fits", panel=_STRENGTH),
+        int | None, option("INTEGER", "Make the audit reproducible.", none_means="noise as in real fits", panel=_STRENGTH)
     ] = None,
     jobs: Annotated[
         int | None, option(None, "How many processes to use.", none_means="one for each core", panel=_STRENGTH)
@@ -144,9 +138,7 @@ def audit(
             watch=advance,
         )
     return Answer(
-        view=lambda: (
-            [Line(shown.verdict_markdown(verdicts))] if as_markdown else shown.verdict_view(verdicts, confidence)
-        ),
+        view=lambda: [Line(shown.verdict_markdown(verdicts))] if as_markdown else shown.verdict_view(verdicts, confidence),
         values=lambda: {"confidence": confidence, "verdicts": [verdict.to_json() for verdict in verdicts]},
         report=lambda: shown.verdict_report(verdicts, confidence),
         alone=as_markdown,
@@ -176,10 +168,7 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
 
 
 def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
-    require(
-        (epsilon is None) == (delta is None),
-        "--epsilon and --delta are a pair. Give both, such as --epsilon 1 --delta 1e-5",
-    )
+    require((epsilon is None) == (delta is None), "--epsilon and --delta are a pair. Give both, such as --epsilon 1 --delta 1e-5")
     if epsilon is None or delta is None:
         return None
     from eigenveil.core.accounting import Budget

@@ -31,20 +31,13 @@ def bounds(
     total: common.Total = None,
     components: Annotated[
         int | None,
-        option(
-            "--components",
-            "-k",
-            "K",
-            "How many components the fit will have. Shows what each bound would capture.",
-            min=1,
-        ),
+        option("--components", "-k", "K", "How many components the fit will have. Shows what each bound would capture.", min=1),
     ] = None,
     passthrough: common.Passthrough = None,
     *,
     lasting: LastingLedger,
     target: Annotated[
-        Path | None,
-        option("--output", "-o", "FILE", "Also write the answer to a .json file, for `eigenveil fit --bounds`."),
+        Path | None, option("--output", "-o", "FILE", "Also write the answer to a .json file, for `eigenveil fit --bounds`.")
     ] = None,
     force: common.Force = False,
     as_json: Annotated[bool, flag("--json", "Print the answer as JSON.")] = False,
@@ -118,13 +111,7 @@ def bounds(
     answer = BoundsAnswer.of(
         result,
         Asked(
-            data=data,
-            settings=settings,
-            reading=read.options,
-            left=left,
-            rank=components,
-            columns=table.columns,
-            target=target,
+            data=data, settings=settings, reading=read.options, left=left, rank=components, columns=table.columns, target=target
         ),
     )
     if target is not None:

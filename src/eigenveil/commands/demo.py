@@ -45,8 +45,7 @@ _GIVEN: Final = (
 
 
 _SHOWN: Final = (
-    "Each image stands for one person. The images are public, so this may be shown. "
-    "With private rows it would be a leak."
+    "Each image stands for one person. The images are public, so this may be shown. With private rows it would be a leak."
 )
 # Of the lines after exact PCA, these many are settings of ours. The others are published methods.
 _OURS: Final = 4
@@ -179,9 +178,7 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
         def fit() -> DemoFit:
             result = pca.fit(data)
             sent = int(result.model_.settings.get("bytes", 0))
-            return DemoFit(
-                setting=setting, trusted=trusted, basis=result.subspace_.basis, sent=sent, model=result.model_
-            )
+            return DemoFit(setting=setting, trusted=trusted, basis=result.subspace_.basis, sent=sent, model=result.model_)
 
         return fit
 
@@ -243,9 +240,7 @@ def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
         "all of them. The rest of this report is about the one table."
     )
     # In the report a column of bytes sorts by size.
-    cells = tuple(
-        (*line[:-1], line[-1].replace("nothing", "0 B")) for line in (_EXACT, *(_cells(rows, line) for line in lines))
-    )
+    cells = tuple((*line[:-1], line[-1].replace("nothing", "0 B")) for line in (_EXACT, *(_cells(rows, line) for line in lines)))
     compared = TablePart(title="Four settings, one budget", header=_HEADER, rows=cells, note=note, bars="captured")
     report = model_report(model, title=_TITLE, tables=(compared,))
     story = _answer(rows, lines[0], lines[_OURS:])

@@ -28,9 +28,7 @@ _SERVE: Final = "this is a study of streams: add --serve, and the hub asks for s
 def hub(
     study: network.Study,
     page: PageOptions,
-    keys: Annotated[
-        Path | None, option("--keys", "FILE", "The hub's keys.", none_means="hub.key beside the study file")
-    ] = None,
+    keys: Annotated[Path | None, option("--keys", "FILE", "The hub's keys.", none_means="hub.key beside the study file")] = None,
     listen: network.Listen = None,
     transcript: Annotated[
         Path | None,
@@ -42,8 +40,7 @@ def hub(
     ] = None,
     # Models go to the current folder and the transcript next to the study: one is for people, the other for the next run.
     model: Annotated[
-        Path | None,
-        option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY.safetensors in this folder"),
+        Path | None, option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY.safetensors in this folder")
     ] = None,
     report: Annotated[
         Path | None,
@@ -108,8 +105,7 @@ def hub(
     # Next to the study file, whatever the current folder is: a later run must find it again.
     transcript_path = study.with_suffix(".transcript") if transcript is None else transcript
     require(
-        study_file.streaming == serve,
-        _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables",
+        study_file.streaming == serve, _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables"
     )
     if serve:
         from eigenveil.commands.watch import serve_stream

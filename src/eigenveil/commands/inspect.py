@@ -30,15 +30,11 @@ def inspect(
     ],
     as_json: Annotated[bool, flag("--json", "Print everything in the file as JSON.")] = False,
     loadings: Annotated[
-        int,
-        option("N", "Show this many columns (or items) of each component, largest weight first.", shows=True, min=1),
+        int, option("N", "Show this many columns (or items) of each component, largest weight first.", shows=True, min=1)
     ] = 5,
     plot: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "Also draw the variances with the noise floor to this .svg file, or .png if matplotlib is installed.",
-        ),
+        option("FILE", "Also draw the variances with the noise floor to this .svg file, or .png if matplotlib is installed."),
     ] = None,
     force: Annotated[bool, flag("--force", "Overwrite the file of --plot if it exists.")] = False,
 ) -> Answer:
@@ -70,9 +66,7 @@ def inspect(
         from eigenveil.show.recommend import items_scree, space_values, space_view
 
         space = ItemSpace.load(model)
-        return _answer(
-            lambda: space_view(space, largest=loadings), lambda: space_values(space), lambda: items_scree(space), plot
-        )
+        return _answer(lambda: space_view(space, largest=loadings), lambda: space_values(space), lambda: items_scree(space), plot)
     from eigenveil.model import Model
     from eigenveil.show.pages import scree_of
     from eigenveil.show.report import components_of
@@ -87,9 +81,7 @@ def inspect(
     )
 
 
-def _answer(
-    view: Callable[[], "Group"], values: Callable[[], Any], chart: Callable[[], "Chart"], plot: Path | None
-) -> Answer:
+def _answer(view: Callable[[], "Group"], values: Callable[[], Any], chart: Callable[[], "Chart"], plot: Path | None) -> Answer:
     """What a file shows, and its picture."""
 
     def draw() -> None:

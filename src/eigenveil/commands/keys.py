@@ -44,9 +44,7 @@ class _NewParty(OptionGroup):
         Path | None,
         option("FOLDER", "To try things out on one machine: the coordinator's folder. The request is signed at once."),
     ] = None
-    days: Annotated[int | None, option(None, "With --authority: how long the certificate lasts.", none_means="365")] = (
-        None
-    )
+    days: Annotated[int | None, option(None, "With --authority: how long the certificate lasts.", none_means="365")] = None
     passphrase: NewPassphrase = False
     passphrase_file: PassphraseFile = None
 
@@ -167,9 +165,7 @@ def sign(
     path: Annotated[Path, argument("FILE.request", "What the site, peer or node sent.")],
     authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
     pin: Annotated[str | None, option("HEX", "The pin they told you; spaces do not matter.", shows=True)] = None,
-    days: Annotated[
-        int, option(None, "How long the certificate lasts, at most as long as the authority.", shows=True)
-    ] = 365,
+    days: Annotated[int, option(None, "How long the certificate lasts, at most as long as the authority.", shows=True)] = 365,
     yes: Annotated[bool, flag("--yes", "Sign without asking, and so without comparing the pin.")] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -283,8 +279,7 @@ def renew(
 
 
 def show(
-    files: Annotated[list[Path], argument("FILE...", "A .crt, .request or .key file.")],
-    passphrase_file: PassphraseFile = None,
+    files: Annotated[list[Path], argument("FILE...", "A .crt, .request or .key file.")], passphrase_file: PassphraseFile = None
 ) -> Answer:
     """Show what is in certificates, requests and key files.
 
@@ -308,22 +303,10 @@ def show(
 
 
 def _make_keys(party: _NewParty, role: "Role", hosts: Sequence[str]) -> None:
-    from eigenveil.network.authority import (
-        AUTHORITY,
-        DAYS,
-        HUB,
-        Authority,
-        file_stem,
-        free_place,
-        new_request,
-        write_new,
-    )
+    from eigenveil.network.authority import AUTHORITY, DAYS, HUB, Authority, file_stem, free_place, new_request, write_new
 
     days, folder, authority = party.days, party.folder, party.authority
-    require(
-        days is None or authority is not None,
-        "--days is for --authority; the coordinator chooses the days when signing",
-    )
+    require(days is None or authority is not None, "--days is for --authority; the coordinator chooses the days when signing")
     # In Unicode's normal form C, because keyboards differ in how they make accents.
     name = normalize("NFC", party.name)
     csr, private = new_request(name, role, hosts, passphrase=new_passphrase(party.passphrase, party.passphrase_file))

@@ -103,9 +103,9 @@ def show(
 
 def export(
     path: LedgerPath,
-    target: Annotated[
-        Path, option("--output", "-o", "FILE", "Where the entries go, a .jsonl file.", shows=True)
-    ] = Path("ledger.jsonl"),
+    target: Annotated[Path, option("--output", "-o", "FILE", "Where the entries go, a .jsonl file.", shows=True)] = Path(
+        "ledger.jsonl"
+    ),
     force: common.Force = False,
     require_head: RequireHead = None,
 ) -> Answer:
@@ -198,9 +198,7 @@ def verify(
 
 def head_of(
     path: LedgerPath,
-    to: Annotated[
-        Path | None, option("--to", "FILE", "Where the head goes, on another system.", none_means="the screen")
-    ] = None,
+    to: Annotated[Path | None, option("--to", "FILE", "Where the head goes, on another system.", none_means="the screen")] = None,
     force: Annotated[bool, flag("--force", "Overwrite the head in FILE even if the ledger does not have it.")] = False,
 ) -> Answer:
     """Note the head of a ledger, one line of JSON, where others keep it.
@@ -285,9 +283,7 @@ def _open_study(query: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
     still = [study for study in studies if study.state == "open"]
     wanted = query.strip().lower()
     # Only open studies can be closed, so a name that a finished study had too is not ambiguous.
-    matching = [
-        study for study in still if study.account.title == query or (wanted and study.account.study.startswith(wanted))
-    ]
+    matching = [study for study in still if study.account.title == query or (wanted and study.account.study.startswith(wanted))]
     names = ", ".join(f"{study.account.title!r} ({study.account.study[:SHOWN_DIGITS]})" for study in matching or still)
     require(len(matching) > 0, f"no open study is called {query!r}; open studies: {names or 'none'}")
     require(len(matching) == 1, f"{query!r} fits several open studies: {names}; give more digits")
@@ -301,9 +297,6 @@ def _counted(count: int) -> str:
 COMMAND = Group(
     name="ledger",
     about=group,
-    commands=(
-        *(Command(run=run) for run in (show, export, verify)),
-        *(Command(run=head_of, name="head"), Command(run=close)),
-    ),
+    commands=(*(Command(run=run) for run in (show, export, verify)), *(Command(run=head_of, name="head"), Command(run=close))),
     panel="Studies across organisations",
 )

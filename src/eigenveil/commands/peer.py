@@ -117,11 +117,7 @@ class _Peer(Kind["PeerAgent"]):
     def left(self, agent: "PeerAgent", standing: Joining) -> str:
         state = standing.state
         if standing.model is not None:
-            still = (
-                ""
-                if state is None or state.state != "open"
-                else f"; in the ledger the study is open: {self._charged(state)}"
-            )
+            still = "" if state is None or state.state != "open" else f"; in the ledger the study is open: {self._charged(state)}"
             return f"the model is in {standing.model}; neighbours may lack this peer's last numbers{still}"
         # With a step in the ledger something has left, and the neighbours will not wait for more.
         if state is not None and state.steps > 0:
@@ -154,9 +150,7 @@ class _Peer(Kind["PeerAgent"]):
 def _neighbours(agent: "PeerAgent") -> str:
     params = agent.study.params
     if agent.study.private and isinstance(params, PeerStudy) and not params.restarts:
-        return (
-            "its neighbours must stop too, because [privacy] restarts does not allow a round to begin again without it"
-        )
+        return "its neighbours must stop too, because [privacy] restarts does not allow a round to begin again without it"
     return "its neighbours continue without it"
 
 

@@ -64,11 +64,7 @@ class _SpectrumOptions(OptionGroup):
     ] = None
     from_model: Annotated[
         Path | None,
-        option(
-            "MODEL",
-            "An earlier .safetensors model of similar rows, whose variances are already public.",
-            panel=SPECTRUM,
-        ),
+        option("MODEL", "An earlier .safetensors model of similar rows, whose variances are already public.", panel=SPECTRUM),
     ] = None
     bounds: Annotated[
         Path | None,
@@ -88,32 +84,21 @@ def plan(
     epsilons: Annotated[
         str,
         option(
-            "NUMBERS",
-            "Epsilons to plot, separated by commas. The one of --epsilon is always included.",
-            shows=True,
-            panel=SHOWN,
+            "NUMBERS", "Epsilons to plot, separated by commas. The one of --epsilon is always included.", shows=True, panel=SHOWN
         ),
     ] = DEFAULT_EPSILONS,
     plot: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.",
-            panel=SHOWN,
-        ),
+        option("FILE", "Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.", panel=SHOWN),
     ] = None,
     report: common.ReportFile = None,
     # Its own wording: a plan has two files to overwrite.
-    force: Annotated[
-        bool, flag("--force", "Overwrite the files of --plot and --report if they exist.", panel=SHOWN)
-    ] = False,
+    force: Annotated[bool, flag("--force", "Overwrite the files of --plot and --report if they exist.", panel=SHOWN)] = False,
     # For scripts that try many budgets. `chosen` tells them whether to proceed.
     as_json: Annotated[
         bool,
         flag(
-            "--json",
-            "Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.",
-            panel=SHOWN,
+            "--json", "Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.", panel=SHOWN
         ),
     ] = False,
 ) -> Answer:
@@ -167,9 +152,7 @@ def plan(
 
         about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.curve.note}"
         title = f"What an epsilon buys: {method_words(answer.curve.method)}"
-        chart = plan_chart(
-            answer.curve.points, target=facts.budget.epsilon, title=title, note=about, of=facts.denominator
-        )
+        chart = plan_chart(answer.curve.points, target=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
         write_picture(chart, plot)
     from eigenveil.show.plan import plan_report, plan_values, plan_view
 
@@ -242,9 +225,7 @@ def _facts(source: "_KnownSpectrum") -> "Facts":
     )
 
 
-def _answer(
-    facts: "Facts", source: "_KnownSpectrum", epsilons: Sequence[float], watch: Callable[[str], None]
-) -> "PlanAnswer":
+def _answer(facts: "Facts", source: "_KnownSpectrum", epsilons: Sequence[float], watch: Callable[[str], None]) -> "PlanAnswer":
     from eigenveil.plan.facts import methods_for, parts_of
     from eigenveil.plan.recommendation import advise
     from eigenveil.plan.rehearsal import curve
@@ -348,9 +329,7 @@ class _KnownSpectrum(_SpectrumOptions):
         file = self.bounds_file
         if file is None or self.bounds is None:
             return self.params
-        require(
-            not file.of_columns, f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows"
-        )
+        require(not file.of_columns, f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows")
         self._require_dim(file.dim, self.bounds)
         bound, bound_usage = float(file.settings["row_bound"]), self.params.bound_usage
         # A file with the spectrum says itself how rows use the bound.
@@ -386,11 +365,7 @@ class _KnownSpectrum(_SpectrumOptions):
         """The spectrum, read or guessed."""
         from eigenveil.plan.spectrum import Spectrum
 
-        readers = (
-            (self.spectrum, self._from_file),
-            (self.public_data, self._from_table),
-            (self.from_model, self._from_model),
-        )
+        readers = ((self.spectrum, self._from_file), (self.public_data, self._from_table), (self.from_model, self._from_model))
         for path, read in readers:
             if path is not None:
                 spectrum = read(path)
@@ -528,13 +503,9 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     from eigenveil.core.rows import block_size
 
     count, dim = rows.shape
-    require(
-        rows.sparse or count * dim <= _LARGEST_TABLE, f"{path} is larger than a plan needs: pass a sample of its rows"
-    )
+    require(rows.sparse or count * dim <= _LARGEST_TABLE, f"{path} is larger than a plan needs: pass a sample of its rows")
     units = np.ravel(1.0 if scale is None else scale)
-    require_param(
-        len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}"
-    )
+    require_param(len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}")
     require_param(bool((units > 0).all() and np.isfinite(units).all()), "{scale} must be positive and finite")
     units = np.broadcast_to(units, (dim,))
     blocks = [block.values for block in rows.blocks(block_size(rows))]
@@ -544,10 +515,7 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     else:
         table = np.concatenate([np.asarray(block, dtype=np.float64) / units for block in blocks])
     entries = table.data if rows.sparse else table
-    require(
-        bool(np.isfinite(entries).all()),
-        f"{path} has missing or infinite entries: fill them in or leave out those rows",
-    )
+    require(bool(np.isfinite(entries).all()), f"{path} has missing or infinite entries: fill them in or leave out those rows")
     return table
 
 

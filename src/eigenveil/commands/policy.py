@@ -92,9 +92,7 @@ def check(
     rules, study_file = Policy.read(file), StudyFile.read(study)
     # Only those with rows have policies. A hub or a node has nothing to refuse.
     names = [holder.name for holder in study_file.holders]
-    require(
-        name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
-    )
+    require(name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}")
     # A study that cannot run at all is not one to compare with rules.
     require_possible(study_file, memory=allowed)
     reasons = rules.refusals(study_file, me=name, method=method_of(study_file))
@@ -113,6 +111,4 @@ def check(
     return Answer(view=view, code=_REFUSED if reasons else 0)
 
 
-COMMAND = Group(
-    name="policy", about=group, commands=(Command(run=new), Command(run=check)), panel="Studies across organisations"
-)
+COMMAND = Group(name="policy", about=group, commands=(Command(run=new), Command(run=check)), panel="Studies across organisations")

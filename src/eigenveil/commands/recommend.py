@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-_FOR_THAT_USER: Final = (
-    "for this user alone: the list was made from their own history and would reveal it to anybody else"
-)
-_ONE_PROGRAM: Final = (
-    "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
-)
+_FOR_THAT_USER: Final = "for this user alone: the list was made from their own history and would reveal it to anybody else"
+_ONE_PROGRAM: Final = "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
 
 
 def group() -> None:
@@ -116,9 +112,7 @@ def top(
     model: Annotated[Path, argument("ITEMS", "An item space that `recommend fit` wrote.")],
     have: Annotated[list[str] | None, option("ITEM", "An item that the user has. Repeat for several.")] = None,
     have_file: Annotated[Path | None, option("FILE", "The user's items, one on each line.")] = None,
-    source: Annotated[
-        Path | None, option("--from", "FILE", "A table of histories as for `recommend fit`. Needs --who.")
-    ] = None,
+    source: Annotated[Path | None, option("--from", "FILE", "A table of histories as for `recommend fit`. Needs --who.")] = None,
     who: Annotated[str | None, option("USER", "The user in --from: a name, or for npz a row number from 0.")] = None,
     first: choice.First = 20,
     as_json: choice.AsJson = False,
@@ -139,9 +133,7 @@ def top(
 
     # Exactly one source of the user's items: two could contradict each other.
     sources = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
-    require(
-        len(sources) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
-    )
+    require(len(sources) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER")
     require(len(sources) == 1, f"{' and '.join(sources)} both give the user's items: choose one of them")
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
     # A damaged space is refused before a large table is read.
@@ -212,9 +204,7 @@ def evaluate(
     notes = [*notes, *choice.unread(files, columns, reading)]
     from eigenveil.show.recommend import quality_values, quality_view
 
-    return Answer(
-        view=lambda: quality_view(qualities, notes, n=first), values=lambda: quality_values(qualities, notes, n=first)
-    )
+    return Answer(view=lambda: quality_view(qualities, notes, n=first), values=lambda: quality_values(qualities, notes, n=first))
 
 
 def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":

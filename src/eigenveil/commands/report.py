@@ -21,8 +21,7 @@ _MOST_DOTS: Final = 5000
 
 def report(
     source: Annotated[
-        Path,
-        argument("MODEL|RUN|STUDY", "A .safetensors model, a .json report of a run, or the .toml file of a study."),
+        Path, argument("MODEL|RUN|STUDY", "A .safetensors model, a .json report of a run, or the .toml file of a study.")
     ],
     target: Annotated[
         Path | None,
@@ -121,9 +120,7 @@ def _scores(path: Path) -> "ScoresPart":
         names = next(lines, [])
         # Found by name, because an id may stand before the scores.
         places = [names.index(name) for name in ("component1", "component2") if name in names]
-        require(
-            len(places) == 2, f"{path} has no columns component1 and component2. Write it with `eigenveil transform`"
-        )
+        require(len(places) == 2, f"{path} has no columns component1 and component2. Write it with `eigenveil transform`")
         try:
             # The first rows: a sample that was not chosen by its values.
             points = tuple(

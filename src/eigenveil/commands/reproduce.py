@@ -22,9 +22,7 @@ def reproduce(
     ] = None,
     table: Annotated[int | None, option("--table", "N", "Only this table.")] = None,
     figure: Annotated[int | None, option("--figure", "N", "Only this figure.")] = None,
-    data: Annotated[
-        str | None, option("--data", "NAME", "Only this data set, such as a9a.", none_means="all at hand")
-    ] = None,
+    data: Annotated[str | None, option("--data", "NAME", "Only this data set, such as a9a.", none_means="all at hand")] = None,
     measure: Annotated[
         Literal["paper", "authors"] | None,
         option(
@@ -34,9 +32,7 @@ def reproduce(
             none_means="both, if they differ",
         ),
     ] = None,
-    quick: Annotated[
-        bool, flag("--quick", "Three repeats, and without --data only what needs no folder of data sets.")
-    ] = False,
+    quick: Annotated[bool, flag("--quick", "Three repeats, and without --data only what needs no folder of data sets.")] = False,
     list_only: Annotated[bool, flag("--list", "List entries and whether they run here. Run nothing.")] = False,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> Answer:
@@ -67,9 +63,7 @@ def reproduce(
         chosen = None if paper is None else {entry.id for entry in selected(paper, item=item, data=data)}
         lines = [line for line in listing() if chosen is None or line[0] in chosen]
         names = ("id", "item", "data", "status")
-        return Answer(
-            view=lambda: _listing(lines), values=lambda: [dict(zip(names, line, strict=True)) for line in lines]
-        )
+        return Answer(view=lambda: _listing(lines), values=lambda: [dict(zip(names, line, strict=True)) for line in lines])
     results = run(selected(paper, item=item, data=data), data=data, measure=measure, quick=quick)
     require(len(results) > 0, "nothing of that can be run here. `eigenveil reproduce` lists what can")
     differences = changed(results, quick=quick, measure=measure)

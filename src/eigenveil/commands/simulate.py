@@ -67,9 +67,7 @@ class _FaultOptions(OptionGroup):
     delay: Annotated[
         float, option("SECONDS", "The longest time a message takes, in simulated seconds.", shows=True, panel=_FAULTS)
     ] = 0.0
-    duplicate: Annotated[
-        float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)
-    ] = 0.0
+    duplicate: Annotated[float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)] = 0.0
     dead: Annotated[
         list[str] | None,
         option(
@@ -89,9 +87,7 @@ def params_of(settings: Mapping[str, Any], explicit: Collection[str]) -> Federat
 def _around_a_hub(settings: Mapping[str, Any], explicit: Collection[str]) -> FederatedParams:
     for name in settings:
         if name in FOR_PEERS and name in explicit:
-            raise ParameterError(
-                f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring"
-            )
+            raise ParameterError(f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring")
     # Rules on how options go together. What a single option may be was checked when it was read.
     masked = settings["trust"] == "masked"
     method = declared(FederatedParams)["method"]
@@ -106,8 +102,7 @@ def _around_a_hub(settings: Mapping[str, Any], explicit: Collection[str]) -> Fed
         "{trust} says who adds the noise, and with {epsilon=None} there is none. Leave it out",
     )
     require_param(
-        "colluders" not in explicit or masked,
-        "{colluders} is for {trust=masked} or {graph}. Leave it out, or give one of them",
+        "colluders" not in explicit or masked, "{colluders} is for {trust=masked} or {graph}. Leave it out, or give one of them"
     )
     return _checked(FederatedParams, settings, explicit)
 
@@ -120,9 +115,7 @@ def _between_peers(settings: Mapping[str, Any], explicit: Collection[str]) -> Go
     method = declaration.default if settings["method"] == "auto" else settings["method"]
     *others, last = declaration.words
     require_param(
-        method in (*others, last),
-        f"{{method=}} needs a hub. With {{graph}} use {', '.join(others)} or {last}",
-        method=method,
+        method in (*others, last), f"{{method=}} needs a hub. With {{graph}} use {', '.join(others)} or {last}", method=method
     )
     private, noise = settings["epsilon"] is not None, settings["noise"]
     require_param(
@@ -232,9 +225,7 @@ def simulate(
     guarantee: Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")] = False,
     model: Annotated[
         Path | None,
-        option(
-            "--output", "-o", "FILE", "Write the model to this .safetensors file.", none_means="no model is written"
-        ),
+        option("--output", "-o", "FILE", "Write the model to this .safetensors file.", none_means="no model is written"),
     ] = None,
     report: common.ReportFile = None,
     force: common.Force = False,

@@ -138,9 +138,5 @@ class _Site(Kind["SiteAgent"]):
 
 
 COMMAND = Command(
-    run=site,
-    params=FileParams,
-    panel="Studies across organisations",
-    leave=("features", "one_based"),
-    ahead=("data", "follow"),
+    run=site, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"), ahead=("data", "follow")
 )

@@ -32,8 +32,7 @@ def spectrum(
     *,
     lasting: LastingLedger,
     target: Annotated[
-        Path,
-        option("--output", "-o", "FILE", "Write the spectrum to this .json file, for `eigenveil plan`.", shows=True),
+        Path, option("--output", "-o", "FILE", "Write the spectrum to this .json file, for `eigenveil plan`.", shows=True)
     ] = Path("spectrum.json"),
     force: common.Force = False,
 ) -> Answer:

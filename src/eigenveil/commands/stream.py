@@ -39,9 +39,7 @@ _NOT_MERGED: Final = (
 
 def stream(
     context: typer.Context,
-    source: Annotated[
-        Path, argument("SOURCE", "Where the rows come from: a file, a named pipe, or - for standard input.")
-    ],
+    source: Annotated[Path, argument("SOURCE", "Where the rows come from: a file, a named pipe, or - for standard input.")],
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: common.BoundsPath = None,
@@ -62,9 +60,7 @@ def stream(
     report: common.ReportFile = None,
     force: common.Force = False,
     even_if_noise: common.EvenIfNoise = False,
-    as_json: Annotated[
-        bool, flag("--json", "Print a line of JSON for every release, and nothing else, on stdout.")
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "Print a line of JSON for every release, and nothing else, on stdout.")] = False,
     *,
     lasting: LastingLedger,
     # A file that lasts only if it was asked for. Otherwise it is a rescue, next to the output.
@@ -273,12 +269,9 @@ def _state_to_resume(state: Path | None, model: Path) -> Path:
         return state
     states = [path for path in spare_names(model) if path.exists()]
     require(
-        len(states) <= 1,
-        f"--resume needs a state to continue from. Name it with --state FILE: {join_names(map(str, states))}",
+        len(states) <= 1, f"--resume needs a state to continue from. Name it with --state FILE: {join_names(map(str, states))}"
     )
-    require(
-        bool(states), f"--resume needs a state to continue from, and there is none next to {model}. {_afresh(model)}"
-    )
+    require(bool(states), f"--resume needs a state to continue from, and there is none next to {model}. {_afresh(model)}")
     return states[0]
 
 
@@ -331,6 +324,4 @@ def _require_alike(first: Path, merged: "StreamingPCA", path: Path, other: "Stre
     )
 
 
-COMMAND = Command(
-    run=stream, params=StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True
-)
+COMMAND = Command(run=stream, params=StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True)

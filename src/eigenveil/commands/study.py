@@ -90,9 +90,7 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
         stem = HUB if certificate.role == "hub" else file_stem(certificate.name)
         dated.append((certificate.name, stem, certificate.begins, certificate.ends))
     early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
-    require(
-        not early, f"certificates that have not begun: {join_names(early)}. Set the clock of this computer, or wait"
-    )
+    require(not early, f"certificates that have not begun: {join_names(early)}. Set the clock of this computer, or wait")
     over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
     files = " ".join(shlex.quote(str(path)) for _, path in over)
     require(
@@ -108,9 +106,7 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
     from eigenveil.network.certificates import Certificate, contents
 
     authority = folder / f"{AUTHORITY}.crt"
-    require(
-        authority.is_file(), f"--authority {folder}: {authority.name} is missing. Make it with: eigenveil keys init"
-    )
+    require(authority.is_file(), f"--authority {folder}: {authority.name} is missing. Make it with: eigenveil keys init")
     certificates: dict[str, Certificate] = {}
     for path in sorted(folder.glob("*.crt")):
         if path == authority:
@@ -119,10 +115,7 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
             certificate = Certificate.read(contents(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        require(
-            certificate.name not in certificates,
-            f"{path}: another file in {folder} has the name {certificate.name!r} too",
-        )
+        require(certificate.name not in certificates, f"{path}: another file in {folder} has the name {certificate.name!r} too")
         certificates[certificate.name] = certificate
     return contents(authority).decode(errors="replace"), certificates
 
@@ -152,8 +145,7 @@ def new(
         Path | None,
         option(
             "FILE",
-            "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
-            "read.",
+            "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are read.",
         ),
     ] = None,
     authority: Annotated[
@@ -191,8 +183,7 @@ def new(
         ),
     ] = None,
     peer_address: Annotated[
-        list[str] | None,
-        option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=f"{PEERS} (with --graph)"),
+        list[str] | None, option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=f"{PEERS} (with --graph)")
     ] = None,
     memory: Memory = MEMORY,
     force: Annotated[bool, flag("--force", "Overwrite the file if it exists.")] = False,
@@ -292,18 +283,13 @@ def show(file: File) -> Answer:
     return Answer(view=lambda: study_view(study_file))
 
 
-def _chosen(
-    certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path
-) -> "list[Certificate]":
+def _chosen(certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path) -> "list[Certificate]":
     """The certificates of a role: all of them, sorted by name, or those that were named, in that order."""
     # Sorted, so that the order of parties does not depend on the disk.
     present = {name: certificate for name, certificate in sorted(certificates.items()) if certificate.role == role}
     require(bool(present), f"--authority {folder}: it has no certificate of a {role}")
     for name in names or []:
-        require(
-            name in present,
-            f"--site {name}: no {role} of that name has a certificate here; these do: {', '.join(present)}",
-        )
+        require(name in present, f"--site {name}: no {role} of that name has a certificate here; these do: {', '.join(present)}")
     return [present[name] for name in (names or present)]
 
 
@@ -349,9 +335,7 @@ def _around_hub(
     return parties | ({"node": nodes} if nodes else {})
 
 
-def _between_peers(
-    keys: Path, site: list[str] | None, peer_address: list[str] | None, params: dict[str, Any]
-) -> dict[str, Any]:
+def _between_peers(keys: Path, site: list[str] | None, peer_address: list[str] | None, params: dict[str, Any]) -> dict[str, Any]:
     """The parties; the graphs in `params` become edges between them."""
     from eigenveil.estimators.gossip.spec import read_graph
     from eigenveil.network.rules import named_parameters
@@ -365,9 +349,7 @@ def _between_peers(
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
-def _write(
-    file: Path, params: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
-) -> Answer:
+def _write(file: Path, params: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool) -> Answer:
     from eigenveil.network.parties import said_before
     from eigenveil.network.study import StudyFile
 

@@ -39,10 +39,7 @@ def transform(
     settings: dict[str, Any],
     model: Annotated[Path, option("--model", "-m", None, "The model: a .safetensors file that `fit` wrote.")],
     scores: Annotated[
-        Path,
-        option(
-            "--output", "-o", "FILE", f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}."
-        ),
+        Path, option("--output", "-o", "FILE", f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.")
     ],
     passthrough: Passthrough = None,
     clip: Annotated[
@@ -110,9 +107,7 @@ def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
     patterns = [part.strip() for entry in noted for part in (entry, *entry.split(","))]
     set_aside = [name for name in job.left_out if any(fnmatchcase(name, pattern) for pattern in (*patterns, *noted))]
     if set_aside and not job.extra:
-        yield Text(
-            f"the fit set some of them aside: --passthrough {plain(','.join(set_aside))} writes them too", style="dim"
-        )
+        yield Text(f"the fit set some of them aside: --passthrough {plain(','.join(set_aside))} writes them too", style="dim")
     yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     extra = f", and has their {plain(join_names(job.extra))}" if job.extra else ""
@@ -133,11 +128,7 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     format_ = reading.format(path)
     if not format_.has_names:
         files = {**reading.files, "one_based": one_based and "one_based" in format_.options}
-        chosen = {
-            "columns": reading.params.columns,
-            "drop": reading.params.drop or (),
-            "passthrough": reading.passthrough,
-        }
+        chosen = {"columns": reading.params.columns, "drop": reading.params.drop or (), "passthrough": reading.passthrough}
         rows = read_table(path, **chosen, **files).rows
         rows = rows if format_.states_width else _widened(rows, dim)
         _require_dim(path, rows.shape[1], dim)
@@ -177,9 +168,7 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     model_columns = KnownColumns(dim=len(model.columns), names=model.columns, one_hot=model.levels)
     layout = model_columns.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *table_layout.passthrough}
-    return replace(layout, passthrough=table_layout.passthrough), tuple(
-        name for name in table_layout.read if name not in read
-    )
+    return replace(layout, passthrough=table_layout.passthrough), tuple(name for name in table_layout.read if name not in read)
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":

@@ -106,17 +106,13 @@ def follow_source(options: JoinOptions, source: Path, reading: Mapping[str, Any]
             run_protocol(
                 lambda: agent.run(opened.rows, address=connect, note=note),
                 voice,
-                left=lambda: (
-                    "nothing is lost: the same command resumes where it stopped. What was charged stays charged"
-                ),
+                left=lambda: "nothing is lost: the same command resumes where it stopped. What was charged stays charged",
                 look=view.look,
             )
         voice.say("the study is over", style="green")
 
 
-def serve_stream(
-    study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int
-) -> None:
+def serve_stream(study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:
     """Run the hub of a study of streams until the last slot and its window are over."""
     from eigenveil.data.archive import whole_file
     from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
@@ -147,20 +143,14 @@ def serve_stream(
         with voice.under(view):
             run_protocol(
                 lambda: agent.run(
-                    show,
-                    listen=listen,
-                    ready=lambda port: voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}"),
+                    show, listen=listen, ready=lambda port: voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}")
                 ),
                 voice,
                 left=lambda: f"nothing is lost: the same command resumes from {log}",
                 look=view.look,
             )
         slots, horizon = agent.parties.spec.slots, agent.durable.party.horizon
-        over = (
-            f"all {slots} slots are over"
-            if horizon == slots
-            else f"the sources have ended after {horizon} of {slots} slots"
-        )
+        over = f"all {slots} slots are over" if horizon == slots else f"the sources have ended after {horizon} of {slots} slots"
         result = "nothing was released" if agent.model() is None else f"the model is in {model}"
         voice.say(f"{over}; {result}", style="green", whole=True)
 

@@ -232,6 +232,5 @@ def largest_epsilon(mu: float, delta: float) -> float:
     # Rounded to the nearest after `epsilon_of` rounded up, and then tried.
     steps = round(min(1000 * epsilon_of(mu, delta), 1e15))
     return next(
-        (step / 1000 for step in (steps, steps - 1) if step > 0 and mu_for(step / 1000, delta) <= mu * (1 + ROUNDING)),
-        0.0,
+        (step / 1000 for step in (steps, steps - 1) if step > 0 and mu_for(step / 1000, delta) <= mu * (1 + ROUNDING)), 0.0
     )

@@ -64,16 +64,12 @@ class Bins:
 
     def __post_init__(self) -> None:
         edges = np.array(self.edges, dtype=np.float64)
-        require(
-            edges.ndim == 1 and len(edges) >= 1, f"edges of cells must be a list of numbers, got shape {edges.shape}"
-        )
+        require(edges.ndim == 1 and len(edges) >= 1, f"edges of cells must be a list of numbers, got shape {edges.shape}")
         require(
             len(edges) < _MOST_CELLS,
             f"there may be at most {_MOST_CELLS} cells, got {len(edges) + 1}: search a narrower range of norms",
         )
-        require(
-            bool(np.isfinite(edges).all() and (np.diff(edges) > 0).all()), "edges of cells must be finite and increase"
-        )
+        require(bool(np.isfinite(edges).all() and (np.diff(edges) > 0).all()), "edges of cells must be finite and increase")
         edges.flags.writeable = False
         object.__setattr__(self, "edges", edges)
 

@@ -313,9 +313,7 @@ class Region(ABC):
             rows = self.whole(block, unit=unit, squared=True, out=out)
             return Pair(left=rows, right=rows, unit=unit * unit)
         part = self.to_grid_sparse(block, unit=unit, squared=True)
-        return Pair(
-            left=part.rows, right=part.rows, unit=unit * unit, shift=None if self.shifted_center is None else part.shift
-        )
+        return Pair(left=part.rows, right=part.rows, unit=unit * unit, shift=None if self.shifted_center is None else part.shift)
 
     @abstractmethod
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
@@ -550,9 +548,7 @@ class Domain(Region):
             # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.
             scores = rows @ basis
             scores *= SCORE
-            return Scored(
-                rows=rows, scores=np.trunc(scores, out=scores), unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS
-            )
+            return Scored(rows=rows, scores=np.trunc(scores, out=scores), unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS)
         part, center = self.to_grid_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)

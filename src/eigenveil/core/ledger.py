@@ -49,9 +49,7 @@ __all__ = ["Account", "Charge", "Committed", "Ledger", "Memory", "Purpose", "Res
 
 # What a release is for: the result, or where and how rows are clipped for it.
 Purpose = Literal["main", "search"]
-_OWN_LEDGER = (
-    "Fit with the same person= (or person_blocks=) and neighbours= as before, or give this fit a ledger of its own"
-)
+_OWN_LEDGER = "Fit with the same person= (or person_blocks=) and neighbours= as before, or give this fit a ledger of its own"
 
 
 @final
@@ -234,9 +232,7 @@ class Memory:
         held = (ref() for ref in self._reserves)
         return Committed(self._total.value, math.fsum(reserve.left for reserve in held if reserve is not None))
 
-    def require_affordable(
-        self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None
-    ) -> None:
+    def require_affordable(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
         """Raise unless a charge of `mu` fits next to all others."""
         committed = self.committed()
         if fits(math.fsum((committed.spent, committed.reserved, mu * mu)), self.limit):
@@ -360,9 +356,7 @@ delta = 1e-06; nothing was released
             return self._unit
         # A fit that runs and has charged nothing yet decides it too, but not one that ended without a charge.
         held = (ref() for ref in self._reserves)
-        running = (
-            reserve.unit for reserve in held if reserve is not None and reserve.unit is not None and not reserve.closed
-        )
+        running = (reserve.unit for reserve in held if reserve is not None and reserve.unit is not None and not reserve.closed)
         return next(running, None) or self._store.unit
 
     @property
@@ -407,9 +401,7 @@ delta = 1e-06; nothing was released
         """Where it is kept, for people; empty in memory."""
         return self._store.words()
 
-    def require_affordable(
-        self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None
-    ) -> None:
+    def require_affordable(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
         self._require_original(label)
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
@@ -455,13 +447,7 @@ delta = 1e-06; nothing was released
         return reserve
 
     def spend(
-        self,
-        mu: float,
-        *,
-        label: str,
-        slot: Slot | None = None,
-        unit: PrivacyUnit | None = None,
-        purpose: Purpose = "main",
+        self, mu: float, *, label: str, slot: Slot | None = None, unit: PrivacyUnit | None = None, purpose: Purpose = "main"
     ) -> None:
         """Write a charge, or raise `BudgetExceeded` or `UnitMismatch` and write nothing.
 
@@ -478,13 +464,7 @@ delta = 1e-06; nothing was released
         self._spend(mu, label, slot, None, unit, purpose)
 
     def _spend(
-        self,
-        mu: float,
-        label: str,
-        slot: Slot | None,
-        reserve: "Reserve | None",
-        unit: PrivacyUnit | None,
-        purpose: Purpose,
+        self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None", unit: PrivacyUnit | None, purpose: Purpose
     ) -> None:
         """Charge `mu`, from a `reserve` or from what is not reserved."""
         # Checked before the lock: in a forked child, a thread of the parent may have it forever.

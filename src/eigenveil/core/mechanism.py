@@ -108,9 +108,7 @@ class Exact(Mechanism):
         """The value as it is; nothing is charged."""
         return private.value
 
-    def charged(
-        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> None:
+    def charged(self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None) -> None:
         return
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -162,9 +160,7 @@ class Gaussian(Mechanism):
         drawn = self._calibrated(private.sensitivity, int(np.size(private.value)), share)
         return (_add_symmetric_noise if private.symmetric else _add_noise)(private.value, drawn)
 
-    def charged(
-        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> "Calibrated":
+    def charged(self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None) -> "Calibrated":
         """The noise of a release in pieces; the charge is on the ledger before it is handed out."""
         self._require(sensitivity, share, label)
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
@@ -178,8 +174,7 @@ class Gaussian(Mechanism):
         """Refuse what no noise can cover, before anything is charged."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
-            0 < sensitivity < math.inf,
-            f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
+            0 < sensitivity < math.inf, f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity"
         )
 
     def _calibrated(self, sensitivity: float, size: int, share: float) -> "Calibrated":
@@ -199,9 +194,7 @@ def _add_noise(value: Array, drawn: Calibrated) -> Array:
     chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
 
     def noise_of(chunk: slice) -> Any:
-        return (
-            RoundedGaussian(drawn.deviation).draw(drawn.noise, chunk.stop - chunk.start) if drawn.deviation > 0 else 0
-        )
+        return RoundedGaussian(drawn.deviation).draw(drawn.noise, chunk.stop - chunk.start) if drawn.deviation > 0 else 0
 
     # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
     # numbers are the same as with one thread.

@@ -370,9 +370,7 @@ class RoundedGaussian:
 
         The caller draws those again. Which words are used, and in what order, must not change: it is part of the format.
         """
-        doubts = [
-            self._fill(source, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
-        ]
+        doubts = [self._fill(source, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)]
         where, layer, digits = doubts[0] if len(doubts) == 1 else map(np.concatenate, zip(*doubts, strict=True))
         if len(where) == 0:
             return where

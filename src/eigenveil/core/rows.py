@@ -253,9 +253,7 @@ def unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:
             weighted = weighted or hasattr(inner, "weights")
         inner = inner.inner
     # Weights of rows that are elsewhere would stay here, and each row would count as a person.
-    require(
-        not (weighted and _elsewhere(inner)), "rows that are elsewhere must be weighted there: use their own by_person"
-    )
+    require(not (weighted and _elsewhere(inner)), "rows that are elsewhere must be weighted there: use their own by_person")
     return inner, watchers
 
 

@@ -117,10 +117,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
 
     Nearly orthonormal columns need no eigenvalues: ||Z||_2^2 = ||Z^T Z||_2 <= 1 + ||Z^T Z - I||_F.
     """
-    require(
-        basis.ndim == 2 and len(basis) == dim and basis.shape[1] >= 1,
-        f"basis must have shape ({dim}, p), got {basis.shape}",
-    )
+    require(basis.ndim == 2 and len(basis) == dim and basis.shape[1] >= 1, f"basis must have shape ({dim}, p), got {basis.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         gram = _squares(basis)
         gram.flat[:: len(gram) + 1] -= 1.0

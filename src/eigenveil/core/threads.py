@@ -15,17 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Array",
-    "Blas",
-    "cores",
-    "few_cores",
-    "prefetch",
-    "shared_work",
-    "side_by_side",
-    "this_process",
-    "vector_norm",
-]
+__all__ = ["Array", "Blas", "cores", "few_cores", "prefetch", "shared_work", "side_by_side", "this_process", "vector_norm"]
 
 Array = NDArray[np.float64]
 _Item = TypeVar("_Item")

@@ -140,9 +140,7 @@ class PrivacyUnit:
     column: str | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.kind in ("row", "person", "interaction"), f"a unit is a row, a person or an interaction: {self.kind!r}"
-        )
+        require(self.kind in ("row", "person", "interaction"), f"a unit is a row, a person or an interaction: {self.kind!r}")
         require(
             isinstance(self.neighbours, Neighbours),
             f"neighbours must be a Neighbours, such as Neighbours.ADD_REMOVE, got {self.neighbours!r}",

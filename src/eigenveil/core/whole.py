@@ -234,9 +234,7 @@ class WholeSums:
     weight: int | None = None
 
     def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum(
-            part.__sizeof__() for part in (self.total, self.beside) if part is not None
-        )
+        return object.__sizeof__(self) + sum(part.__sizeof__() for part in (self.total, self.beside) if part is not None)
 
     def __iadd__(self, other: "WholeSums") -> Self:
         # Without rows there is no unit yet.
@@ -676,9 +674,7 @@ class _WholeProducts:
         max_rows = 1 << (62 - self._bits - SCORE_BITS)
         for start in range(0, len(block), max_rows):
             chunk = slice(start, start + max_rows)
-            rows, scores = (
-                (part.rows, part.scores) if len(block) <= max_rows else (part.rows[chunk], part.scores[chunk])
-            )
+            rows, scores = (part.rows, part.scores) if len(block) <= max_rows else (part.rows[chunk], part.scores[chunk])
             self._add_sparse(rows, scores, part.largest)
         if self._drag is None or part.shift is None:
             return

@@ -223,9 +223,7 @@ def read_owned(path: Path, *, max_bytes: int, private: bool = False, ours: bool 
         # Of the open file and not of its path, which could be exchanged in between.
         status = os.fstat(file.fileno())
         require(stat.S_ISREG(status.st_mode), f"{path} is not a file")
-        _require_safe(
-            (_unsafe_folder(path) if ours else None) or _unsafe_file(path, status, private=private, ours=ours)
-        )
+        _require_safe((_unsafe_folder(path) if ours else None) or _unsafe_file(path, status, private=private, ours=ours))
         # One byte more than allowed shows that there is more, without reading all of it.
         raw = file.read(max_bytes + 1)
     require(len(raw) <= max_bytes, f"{path} is larger than {max_bytes} bytes")

@@ -333,12 +333,7 @@ class ColumnChoice:
         return tuple(dict.fromkeys(made.get(name, name) for name in fit_names))
 
     def again(
-        self,
-        names: Sequence[str],
-        fit_names: Sequence[str],
-        *,
-        source: Any = "X",
-        kinds: Mapping[str, str] | None = None,
+        self, names: Sequence[str], fit_names: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
     ) -> ColumnLayout:
         """The layout of another table for the columns `fit_names` of a fit, in their order; its columns may have any other."""
         wanted = self.sources(fit_names)
@@ -378,9 +373,7 @@ class ColumnChoice:
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not chosen[name] and looks_like_id(name))
         one_hot = {name: self.one_hot[name] for name in read if name in self.one_hot}
-        return ColumnLayout(
-            read=read, names=made, one_hot=one_hot, person=self.person, passthrough=passthrough, ids=ids
-        )
+        return ColumnLayout(read=read, names=made, one_hot=one_hot, person=self.person, passthrough=passthrough, ids=ids)
 
     def _found(
         self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], present: frozenset[str]
@@ -445,9 +438,7 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> "list[Arra
         except ValueError:
             raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
     # As numbers, 1 and 1.0 are one level, and a row would get two ones.
-    require(
-        len(set(wanted)) == len(wanted), f"column {name!r} has numbers, and two of its public levels are the same one"
-    )
+    require(len(set(wanted)) == len(wanted), f"column {name!r} has numbers, and two of its public levels are the same one")
     values = as_doubles(values) if kind == "number" else values.cast(pa.string())
     equal = (pc.fill_null(pc.equal(values, pa.scalar(level)), False) for level in wanted)
     return [np.asarray(pc.cast(mask, pa.int8()), dtype=np.float64) for mask in equal]
@@ -495,9 +486,7 @@ def require_entries(values: "Array", names: Sequence[Any], *, gaps: bool) -> Non
         ("infinite", np.isinf, "They are never taken for missing ones. Correct them, or"),
         ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
     ):
-        columns = tuple(
-            str(name) for name, wrong in zip(names, np.atleast_1d(bad(values).any(axis=0)), strict=True) if wrong
-        )
+        columns = tuple(str(name) for name, wrong in zip(names, np.atleast_1d(bad(values).any(axis=0)), strict=True) if wrong)
         if columns and not (gaps and what == "missing"):
             which = f"column {columns[0]!r} has" if len(columns) == 1 else f"{len(columns)} columns have"
             listing = "" if len(columns) == 1 else f": {join_names(columns)}"

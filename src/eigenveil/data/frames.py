@@ -53,9 +53,7 @@ def is_lazy(X: Any) -> bool:
     """
     # By name, because neither library need be installed.
     module, name = type(X).__module__.partition(".")[0], type(X).__name__
-    return (module == "polars" and name == "LazyFrame") or (
-        module in ("duckdb", "_duckdb") and name == "DuckDBPyRelation"
-    )
+    return (module == "polars" and name == "LazyFrame") or (module in ("duckdb", "_duckdb") and name == "DuckDBPyRelation")
 
 
 def schema_of(X: Any) -> Any:

@@ -44,12 +44,7 @@ class KnownColumns:
     gaps: bool = False  # Entries may be missing.
 
     def laid_out(
-        self,
-        source: Any,
-        names: Sequence[str],
-        kinds: Mapping[str, str] | None,
-        *,
-        offered: frozenset[str] | None = None,
+        self, source: Any, names: Sequence[str], kinds: Mapping[str, str] | None, *, offered: frozenset[str] | None = None
     ) -> ColumnLayout:
         """Where a table with these column `names` has them, in their order; a `ValueError` names those that it lacks.
 
@@ -93,17 +88,14 @@ class KnownColumns:
     def blocks(self, X: Any, size: int, *, source: str = "rows") -> Iterator[Any]:
         """Checked rows of a table, an array, a sparse matrix or `Rows`, with these columns: at most `size` at a time."""
         rows = self._rows(X, source)
-        require(
-            rows.shape[1] == self.dim, f"{source} must have {self.dim} columns, as the model does, got {rows.shape[1]}"
-        )
+        require(rows.shape[1] == self.dim, f"{source} must have {self.dim} columns, as the model does, got {rows.shape[1]}")
         for block in rows.blocks(size):
             self._require_entries(block.values)
             yield block.values
 
     def _rows(self, X: Any, source: str) -> Rows:
         require(
-            not isinstance(X, Symmetric),
-            f"{source} must be rows, got a Symmetric, which is a sum over people and has no scores",
+            not isinstance(X, Symmetric), f"{source} must be rows, got a Symmetric, which is a sum over people and has no scores"
         )
         # What is lazy is collected after its columns are known.
         X = in_memory(self.matched(X if is_lazy(X) else in_memory(X), source="the table"))
@@ -151,8 +143,7 @@ def require_places(names: Sequence[Any], fit_names: Sequence[str] | None, source
 def _as_array(X: Any, source: str) -> Any:
     """Rows of a list, of a pandas table, or of any table that numpy can read, as an array of two dimensions."""
     require(
-        not isinstance(X, np.ma.MaskedArray),
-        f"{source} is a masked array, whose hidden entries would be used. Fill them first",
+        not isinstance(X, np.ma.MaskedArray), f"{source} is a masked array, whose hidden entries would be used. Fill them first"
     )
     try:
         array = X.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(X, "iloc") else np.asarray(X)

@@ -167,9 +167,7 @@ class NumberFormat:
             return ""
         if self.decimal == ",":
             return ". If points separate thousands, give {thousands} '.'"
-        return (
-            ". If numbers have a decimal comma, give {decimal} ','. If commas separate thousands, give {thousands} ','"
-        )
+        return ". If numbers have a decimal comma, give {decimal} ','. If commas separate thousands, give {thousands} ','"
 
     @cached_property
     def _grouped(self) -> str:

@@ -22,17 +22,7 @@ from eigenveil.errors import ParameterError, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declare import validate_params
 
-__all__ = [
-    "Source",
-    "Table",
-    "beside",
-    "follow_named",
-    "laid_out",
-    "open_source",
-    "read_named",
-    "read_table",
-    "with_gaps",
-]
+__all__ = ["Source", "Table", "beside", "follow_named", "laid_out", "open_source", "read_named", "read_table", "with_gaps"]
 
 # Rows that are read at once into memory, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
@@ -161,9 +151,7 @@ def read_table(
     column_options = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
     for name, value in column_options.items():
         if value:
-            raise ParameterError(
-                f"{verbatim(str(path))} is {format_.word} and has no column names. Leave out {{{name}}}"
-            )
+            raise ParameterError(f"{verbatim(str(path))} is {format_.word} and has no column names. Leave out {{{name}}}")
     require(not passthrough, f"{path} is {format_.word} and has no column names to carry")
     assert format_.rows is not None
     rows = format_.rows(path, params)

@@ -160,16 +160,12 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
     # Here and not above: parties of a network study take their budgets from this module and have no use for scikit-learn.
     from sklearn.utils.validation import validate_data
 
-    require(
-        not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them first"
-    )
+    require(not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them first")
     if gaps:
         checks["ensure_all_finite"] = "allow-nan"
     try:
         # Scikit-learn finds NaN by adding everything up, which overflows with rows near the largest number.
-        checked = ignore_float_errors(validate_data)(
-            estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks
-        )
+        checked = ignore_float_errors(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
     except OverflowError:
         _require_named_entries(X, gaps=gaps)
         # A whole number beyond float64, in an array of objects. The message is the one for infinity.
@@ -254,17 +250,14 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
         good = is_real(value) and not math.isnan(value)
         require_param(good, f"{{{name}}} must be a number, got {{@value}}", value=value)
     require_param(
-        math.isfinite(float(epsilon)),
-        "{epsilon} must be finite. For an exact answer without privacy use {epsilon=None}",
+        math.isfinite(float(epsilon)), "{epsilon} must be finite. For an exact answer without privacy use {epsilon=None}"
     )
     require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
     require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))
 
 
-def require_integer(
-    name: str, value: Any, *, min_value: int, max_value: float = math.inf, optional: bool = True
-) -> None:
+def require_integer(name: str, value: Any, *, min_value: int, max_value: float = math.inf, optional: bool = True) -> None:
     """Refuse anything but a whole number from `min_value` to `max_value`, or None if `optional`."""
     good = is_real(value) and isinstance(value, numbers.Integral) and min_value <= int(value) <= max_value
     limits = f"of at least {min_value}" if math.isinf(max_value) else f"from {min_value} to {max_value}"

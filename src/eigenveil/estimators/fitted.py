@@ -308,9 +308,7 @@ def observed_in(record: Mapping[str, Any], dim: int) -> Array | None:
     if raw_rates is None:
         return None
     rates = np.asarray(raw_rates, dtype=np.float64)
-    require(
-        rates.shape == (dim,) and bool(np.isfinite(rates).all()), "its rates of entries are not one number per column"
-    )
+    require(rates.shape == (dim,) and bool(np.isfinite(rates).all()), "its rates of entries are not one number per column")
     return rates
 
 
@@ -450,9 +448,7 @@ class FittedPCA(ModelMethods, TransformerMixin, BaseEstimator):
         model = Model.load(path)
         estimator = model.estimator.get(ESTIMATOR)
         if estimator != cls.__name__:
-            by = (
-                f"was fitted by {estimator}" if isinstance(estimator, str) else "does not say which estimator fitted it"
-            )
+            by = f"was fitted by {estimator}" if isinstance(estimator, str) else "does not say which estimator fitted it"
             raise ModelFileError(
                 f"{path} {by}, and {cls.__name__}.load reads what {cls.__name__}.save wrote. Use eigenveil.Model.load, which "
                 "transforms rows too"

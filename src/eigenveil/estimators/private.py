@@ -61,8 +61,7 @@ class Curator:
         context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
         basis = terms.method.start_basis(terms.bounds.dim, plan, self.rng)
         study = terms.fit(
-            terms.method.build_task(plan, basis, context),
-            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
+            terms.method.build_task(plan, basis, context), multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu
         )
         before = self._early_warnings()
         for warning in before:
@@ -409,6 +408,4 @@ def _require_rows(rows: Rows, terms: Terms) -> None:
     rank = terms.rank or 1
     # No number in the message: how many rows there are may be private.
     min_rows = least_rows(terms) if terms.private else rank
-    require_param(
-        count >= min_rows, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
-    )
+    require_param(count >= min_rows, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank)

@@ -32,15 +32,7 @@ from eigenveil.data.frames import (
 from eigenveil.data.known import KnownColumns, require_places
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, by_person, counts_people
-from eigenveil.errors import (
-    ColumnsError,
-    ParameterError,
-    ParameterWarning,
-    join_names,
-    require,
-    require_param,
-    verbatim,
-)
+from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, join_names, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.methods import METHODS
 from eigenveil.privacy.sums import bounded_count
@@ -210,9 +202,7 @@ def _require_no_choice(params: Any, *, fitting: bool, but: str) -> None:
 
 
 def _warn_of_ids(names: tuple[str, ...]) -> None:
-    says = (
-        f"{join_names(map(repr, names))} look{'s' * (len(names) == 1)} like an id by name, and an id is no measurement"
-    )
+    says = f"{join_names(map(repr, names))} look{'s' * (len(names) == 1)} like an id by name, and an id is no measurement"
     advice = "Leave it out with {drop=}, or say whose rows they are with {person}"
     warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
 

@@ -176,9 +176,7 @@ def asked_settings(params: Any) -> dict[str, Any]:
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
     ['center', 'method', 'n_components', 'neighbours', 'row_bound']
     """
-    applicable = {
-        name: (field, getattr(params, name)) for name, field in declared(type(params)).items() if field.holds(params)
-    }
+    applicable = {name: (field, getattr(params, name)) for name, field in declared(type(params)).items() if field.holds(params)}
     recorded = {
         name: _public(field, value)
         for name, (field, value) in applicable.items()

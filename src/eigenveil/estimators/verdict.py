@@ -80,9 +80,7 @@ class FitVerdict:
     """What can be said of a fit."""
 
     noise_floor: float = 0.0  # In Gram units.
-    bound_usage: float | None = (
-        None  # Mean squared norm of clipped rows over the squared row bound. None without a bound.
-    )
+    bound_usage: float | None = None  # Mean squared norm of clipped rows over the squared row bound. None without a bound.
     clipped: float | None = None  # About the share of people with rows beyond it. None if norms were not released.
     norms: tuple[float, ...] | None = None  # As in `Center`.
     outliers: Outliers | None = None  # The same.
@@ -124,9 +122,7 @@ class Released:
         # A noisy number of people may fall below one, or below zero.
         whole = max(self.people, 1.0) * self.radius**2
         bound_usage = max(self.energy, 0.0) / whole
-        return bound_usage, math.hypot(
-            self.trace_noise / whole, bound_usage * self.people_noise / max(self.people, 1.0)
-        )
+        return bound_usage, math.hypot(self.trace_noise / whole, bound_usage * self.people_noise / max(self.people, 1.0))
 
 
 def noise_floor(study: Fit, result: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
@@ -353,9 +349,7 @@ def _dominant(fit: Released, names: tuple[str, ...] | None, *, finds: bool) -> I
         return
     count = int(counts[enough][0])
     which = _listed(np.sort(order[:count]), names)
-    apart = f"The spread of {'it' if count == 1 else 'each'} is more than ten times any other's. " * bool(
-        far[count - 1]
-    )
+    apart = f"The spread of {'it' if count == 1 else 'each'} is more than ten times any other's. " * bool(far[count - 1])
     unit = f"If {'its unit is' if count == 1 else 'their units are'} the reason, " + (
         "give other numbers as {scale}. "
         if fit.scaled is not None
@@ -467,9 +461,7 @@ def _whitened(fit: Released, settings: dict[str, Any]) -> Iterator[ParameterWarn
     if settings.get("whiten") is not True or (fit.scaled != "private" and (fit.clipped or 0.0) < _SOME_CLIPPED):
         return
     share = (
-        "How many rows were clipped was not released"
-        if fit.clipped is None
-        else f"About {fit.clipped:.0%} of rows were clipped"
+        "How many rows were clipped was not released" if fit.clipped is None else f"About {fit.clipped:.0%} of rows were clipped"
     )
     yield ParameterWarning(
         f"{share}, and whitened scores have variance 1 for clipped rows only. Rows beyond the bound have larger ones. Use "
@@ -496,8 +488,7 @@ def _nothing(
     line = "" if budget is None or before else _plan_line(people, dim, rank, budget, bound, units=units)
     say = f" {line} says what would work." if line else ""
     yield ParameterWarning(
-        "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone."
-        + say
+        "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone." + say
     )
     if budget is not None and not before:
         # Two digits of a noisy count are enough, and rehearsals for the same number are kept.

@@ -106,9 +106,7 @@ class StudyBudget:
     mu: float  # The most it may spend, in Gaussian-DP terms; infinite without privacy.
     extra_delta: float = 0.0  # What it takes of delta on top of what mu accounts for.
     party: str = ""  # Who takes part: one party must not repeat what another has said.
-    unit: PrivacyUnit | None = (
-        None  # None without privacy, and for a charge by hand, which is of the kind of the others.
-    )
+    unit: PrivacyUnit | None = None  # None without privacy, and for a charge by hand, which is of the kind of the others.
 
     @classmethod
     def of_release(
@@ -279,9 +277,7 @@ class StudyBalance:
                 f"charges of mu = {mu:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
                 f"mu = {self.mu:.4g} reserved for the study. Nothing was written and nothing may leave"
             )
-        return replace(
-            self, entries=self.entries + 1, square=square, exact=exact, has_released=self.has_released or sends
-        )
+        return replace(self, entries=self.entries + 1, square=square, exact=exact, has_released=self.has_released or sends)
 
     def closed(self, state: State) -> "StudyBalance":
         return replace(self, state=state)
@@ -429,9 +425,7 @@ def require_life(
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
     numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (standing.mu, "asked"))
-    each = ", ".join(
-        f"{epsilon_of(mu, delta):.4g} {label}" for mu, label in numbers if mu > 0 or label != numbers[1][1]
-    )
+    each = ", ".join(f"{epsilon_of(mu, delta):.4g} {label}" for mu, label in numbers if mu > 0 or label != numbers[1][1])
     together = epsilon_of(math.sqrt(total.counts), delta)
     raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}. {allowed}")
 

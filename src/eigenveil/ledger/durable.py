@@ -65,16 +65,7 @@ from eigenveil.ledger.budget import (
 from eigenveil.ledger.file import LedgerFile, locked
 from eigenveil.ledger.replay import DatasetState, Entry, LedgerError, Replay, StudyReplay, is_mark_of, mark_of, moment
 
-__all__ = [
-    "DatasetState",
-    "DurableLedger",
-    "Entry",
-    "LedgerError",
-    "StudyBudget",
-    "StudyRecord",
-    "StudyReplay",
-    "StudyStep",
-]
+__all__ = ["DatasetState", "DurableLedger", "Entry", "LedgerError", "StudyBudget", "StudyRecord", "StudyReplay", "StudyStep"]
 
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
@@ -171,9 +162,7 @@ class DurableLedger:
     def __enter__(self) -> "DurableLedger":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def known_as(self, dataset: str, *fingerprints: bytes) -> tuple[str, ...]:
@@ -218,11 +207,7 @@ class DurableLedger:
                 tables.execute("INSERT OR IGNORE INTO sources (source, dataset) VALUES (?, ?)", (source, dataset))
             if tables.total_changes > before:
                 table.seal_names(tables)
-        other = (
-            [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
-            if changed
-            else []
-        )
+        other = [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
 
     def is_mark_of(self, data: bytes, mark: Any) -> bool:
@@ -386,9 +371,7 @@ class DurableLedger:
         """Drop the stored bytes of the steps before this number, but for those to `keep`. Marks and charges stay."""
         with self._writing() as (tables, books):
             _open(books, study)
-            stored = tables.execute(
-                "SELECT DISTINCT number FROM stored WHERE study = ? AND number < ?", (study, before)
-            )
+            stored = tables.execute("SELECT DISTINCT number FROM stored WHERE study = ? AND number < ?", (study, before))
             dropped = [(study, number) for (number,) in stored.fetchall() if number not in keep]
             tables.executemany("DELETE FROM stored WHERE study = ? AND number = ?", dropped)
             # Remembered, so that `verify` can tell bytes that were dropped here from bytes that were removed.

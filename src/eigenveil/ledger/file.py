@@ -374,9 +374,7 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
         # SQLite ignores a setting it does not know, without an error. Only asking back shows that it took.
         (actual,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
         if actual != wanted:
-            raise LedgerError(
-                f"{path}: a ledger needs the SQLite setting {name} = {value}, and this SQLite answers {actual}"
-            )
+            raise LedgerError(f"{path}: a ledger needs the SQLite setting {name} = {value}, and this SQLite answers {actual}")
 
 
 def _require_private(path: Path) -> None:

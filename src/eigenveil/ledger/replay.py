@@ -130,13 +130,7 @@ class Entry:
 
     @classmethod
     def after(
-        cls,
-        previous: "Entry | None",
-        *,
-        kind: str,
-        body: Mapping[str, Any],
-        study: str | None = None,
-        dataset: str | None = None,
+        cls, previous: "Entry | None", *, kind: str, body: Mapping[str, Any], study: str | None = None, dataset: str | None = None
     ) -> "Entry":
         """The entry that follows `previous`, sealed."""
         number, before = (1, FIRST) if previous is None else (previous.number + 1, previous.hash)
@@ -194,9 +188,7 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
         try:
             record = json.loads(text)
         except (ValueError, RecursionError):
-            raise LedgerError(
-                f"line {count + 1} of the export is not JSON: it was changed, or this is not an export"
-            ) from None
+            raise LedgerError(f"line {count + 1} of the export is not JSON: it was changed, or this is not an export") from None
         # The last line states how many entries there must be, so a truncated export is noticed.
         if isinstance(record, dict) and record.get("format") == _FORMAT:
             ended = True
@@ -413,16 +405,12 @@ class Replay:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
         # The body may be any JSON, so any field may be missing or of another type.
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            raise LedgerError(
-                f"entry {entry.number} ({entry.kind}) does not follow from the entries before it"
-            ) from None
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) does not follow from the entries before it") from None
         assert entry.study is not None
         assert entry.dataset is not None
         # Exact comparison of floats: the ledger computed them in the same order from the same numbers.
         if entry.body.get("standing") != standing.values():
-            raise LedgerError(
-                f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to"
-            )
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to")
         studies = self.datasets.setdefault(entry.dataset, {})
         total = self._totals.setdefault(entry.dataset, RunningTotal())
         # A commit changes no sum of the dataset, because open studies count with their whole reserve.

@@ -158,8 +158,6 @@ def resumed(
         lasting.study(study) is not None or (not notes["charged"] and lasting.path.samefile(Path(notes["path"]))),
         f"{lasting.path} is not the ledger of the stream in the state, which is {notes['path']}",
     )
-    require(
-        dataset in (None, recorded), f"the people in the stream are {recorded!r} in its ledger. Leave out --dataset"
-    )
+    require(dataset in (None, recorded), f"the people in the stream are {recorded!r} in its ledger. Leave out --dataset")
     terms = StudyBudget.of_release(recorded, title=title, cost=cost, unit=unit, mu=cost.mu, study=study)
     return StreamSpending(lasting=lasting, account=terms, life=Budget(*map(float, notes["life"])), is_saved=True)

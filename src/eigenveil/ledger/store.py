@@ -102,9 +102,7 @@ class _FileAccount:
         spent = self._spent.square(charge.mu)
         ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
         if self._is_joined:
-            self._store.lasting().commit(
-                self.name, self._steps, came=b"", replies=[], charges=[charge], keep=False, finish=ends
-            )
+            self._store.lasting().commit(self.name, self._steps, came=b"", replies=[], charges=[charge], keep=False, finish=ends)
         else:
             self._store.begin(self._terms, charge, finish=ends)
             self._is_joined = True
@@ -211,9 +209,7 @@ class FileStore:
         spent = state.spent * state.spent
         return Committed(spent, max(0.0, state.counted * state.counted - spent) if state.open else 0.0)
 
-    def require_affordable(
-        self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None
-    ) -> None:
+    def require_affordable(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
         self.require(self._terms(mu, label, unit, budget))
 
     def require(self, terms: StudyBudget) -> None:
@@ -221,9 +217,7 @@ class FileStore:
         with self._advising(terms):
             self.lasting().require_affordable(terms, life=self.life)
 
-    def reserve(
-        self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
-    ) -> Account:
+    def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None, lazy: bool = False) -> Account:
         """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
         account = None if name is None else self._known(name)
         if account is None:
@@ -357,9 +351,7 @@ def open_ledger(
     require(isinstance(path, str | PathLike), f"path must be the name of a file, such as 'people.ledger', got {path!r}")
     require(dataset is None or isinstance(dataset, str), f"dataset must be text, got {dataset!r}")
     for name, value in (("epsilon", epsilon), ("delta", delta)):
-        good = value is None or (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
+        good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
         require(good, f"{name} must be a finite number, got {value!r}")
     where = Path(path)
     if dataset is not None:

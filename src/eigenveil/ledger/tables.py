@@ -82,9 +82,7 @@ def names_of(tables: Tables, dataset: str, marks: Collection[bytes]) -> tuple[st
     return tuple(sorted({name for name, mark in others if mark in wanted}))
 
 
-def append(
-    tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None
-) -> Entry:
+def append(tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None) -> Entry:
     """Write the next entry and return it."""
     entry = Entry.after(last_entry(tables), kind=kind, body=body, study=study, dataset=dataset)
     add_entry(tables, entry)
@@ -117,12 +115,7 @@ def follow(tables: Tables, books: Replay) -> None:
 
 
 def append_balance(
-    tables: Tables,
-    kind: str,
-    account: tuple[str, str],
-    standing: StudyBalance,
-    together: OtherStudies,
-    body: Mapping[str, Any],
+    tables: Tables, kind: str, account: tuple[str, str], standing: StudyBalance, together: OtherStudies, body: Mapping[str, Any]
 ) -> Entry:
     """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.
 
@@ -173,9 +166,7 @@ def require_current(tables: Tables, books: Replay) -> None:
     _require_last(tables, books)
     names, sealed = tables.execute("SELECT 1 FROM prints UNION SELECT 1 FROM sources").fetchone(), _kept(tables, _NAMES)
     if (names, sealed) != (None, None) and sealed != _seal_of_names(tables):
-        raise LedgerError(
-            f"the ledger is damaged: fingerprints or sources of its datasets were lost or changed. {_SEE}"
-        )
+        raise LedgerError(f"the ledger is damaged: fingerprints or sources of its datasets were lost or changed. {_SEE}")
     # Two records of the same fact. A study that was deleted from one of them shows in the other.
     rows = tables.execute("SELECT study, dataset, joined, pruned FROM studies NOT INDEXED").fetchall()
     listed = {study: (dataset, joined) for study, dataset, joined, pruned in rows if isinstance(pruned, int)}
@@ -196,9 +187,7 @@ def secret_of(tables: Tables, books: Replay, study: str) -> bytes:
     # Masks made from another secret would give away what was sent.
     mark = books.joined[study].body.get("secret")
     if not isinstance(secret, bytes) or not is_mark_of(key_of(tables), secret, mark):
-        raise LedgerError(
-            f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}"
-        )
+        raise LedgerError(f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}")
     return secret
 
 
@@ -207,9 +196,7 @@ def require_stored(tables: Tables, books: Replay) -> None:
     for study, number in tables.execute("SELECT DISTINCT study, number FROM stored").fetchall():
         steps = len(books.commits.get(study, []))
         if not (isinstance(number, int) and 0 <= number < steps):
-            raise LedgerError(
-                f"bytes are stored for step {number} of study {str(study)[:16]}, and no entry has that step"
-            )
+            raise LedgerError(f"bytes are stored for step {number} of study {str(study)[:16]}, and no entry has that step")
     for state in books.studies:
         pruned = _pruned(tables, state.account.study)
         for at in books.commits[state.account.study]:

@@ -262,9 +262,7 @@ def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[
 
         # The transpose of a C-ordered copy is Fortran-ordered, so LAPACK works in that one copy.
         working = np.ascontiguousarray(symmetric).T if overwrite else np.array(symmetric, order="C").T
-        values, vectors = eigh(
-            working, subset_by_index=[dim - rank, dim - 1], driver="evr", overwrite_a=True, check_finite=False
-        )
+        values, vectors = eigh(working, subset_by_index=[dim - rank, dim - 1], driver="evr", overwrite_a=True, check_finite=False)
     return np.ascontiguousarray(values[::-1]), signed(np.ascontiguousarray(vectors[:, ::-1]))
 
 

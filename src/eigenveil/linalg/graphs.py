@@ -112,10 +112,7 @@ class Graph:
         _require_names(names)
         if kind.startswith("random-regular:"):
             return _random_regular(names, kind.removeprefix("random-regular:"), seed)
-        require(
-            kind in _KINDS,
-            f"kind must be one of {', '.join(_KINDS)} or random-regular:K for K neighbours, got {kind!r}",
-        )
+        require(kind in _KINDS, f"kind must be one of {', '.join(_KINDS)} or random-regular:K for K neighbours, got {kind!r}")
         return cls._of_places(names, _KINDS[kind](len(names)))
 
     @classmethod
@@ -250,10 +247,7 @@ class Graph:
                 above[name] = next(other for other in self._near[name] if away[other] < away[name])
                 below[above[name]].append(name)
         return SpanningTree(
-            root=root,
-            above=above,
-            below={name: tuple(children) for name, children in below.items()},
-            depth=min(furthest),
+            root=root, above=above, below={name: tuple(children) for name, children in below.items()}, depth=min(furthest)
         )
 
     def adjacency(self) -> Array:
@@ -314,10 +308,7 @@ class Graph:
     def _eccentricities(self) -> list[int]:
         """For each name, in order, the largest distance to another: balls grow by one edge at a time, as sets of bits."""
         groups = self.components()
-        require(
-            len(groups) == 1,
-            f"the graph must be connected; it has {len(groups)} groups, one of them with {groups[-1][0]!r}",
-        )
+        require(len(groups) == 1, f"the graph must be connected; it has {len(groups)} groups, one of them with {groups[-1][0]!r}")
         positions = {name: i for i, name in enumerate(self.names)}
         near = [[positions[other] for other in self._near[name]] for name in self.names]
         balls = [1 << i for i in range(len(near))]
@@ -328,9 +319,7 @@ class Graph:
                 break
             # One whole number per peer: a union of a thousand peers is then a single operation.
             balls = [reduce(or_, (balls[other] for other in near[i]), balls[i]) for i in range(len(near))]
-            furthest = [
-                radius if far < 0 and ball == everybody else far for far, ball in zip(furthest, balls, strict=True)
-            ]
+            furthest = [radius if far < 0 and ball == everybody else far for far, ball in zip(furthest, balls, strict=True)]
         return furthest
 
 
@@ -349,9 +338,7 @@ def _placed(edge: tuple[str, str], positions: Mapping[str, int]) -> tuple[int, i
         raise ValueError(f"an edge must have two ends, got {edge}")
     first, second = edge
     if first not in positions or second not in positions:
-        raise ValueError(
-            f"the edge {edge} has an end that is not among the names: {second if first in positions else first!r}"
-        )
+        raise ValueError(f"the edge {edge} has an end that is not among the names: {second if first in positions else first!r}")
     if first == second:
         raise ValueError(f"the edge {edge} connects a peer to itself")
     return positions[first], positions[second]
@@ -407,8 +394,7 @@ def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Grap
         f"random-regular: an odd number of peers, {m}, can only have an even number of neighbours each, got {degree}",
     )
     require(
-        degree >= 2 or m <= degree + 1,
-        f"random-regular: {m} peers need at least 2 neighbours each to be connected, got {degree}",
+        degree >= 2 or m <= degree + 1, f"random-regular: {m} peers need at least 2 neighbours each to be connected, got {degree}"
     )
     rng = np.random.default_rng(seed)
     shuffled = [int(i) for i in rng.permutation(m)]

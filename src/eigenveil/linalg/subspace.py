@@ -342,9 +342,7 @@ def singular_edge(dim: int, width: int) -> float:
     33.38
     """
     root_dim, root_width = math.sqrt(max(dim - 1, 1)), math.sqrt(width)
-    square = (root_dim + root_width) ** 2 + _TRACY_WIDOM * (root_dim + root_width) * (
-        1 / root_dim + 1 / root_width
-    ) ** (1 / 3)
+    square = (root_dim + root_width) ** 2 + _TRACY_WIDOM * (root_dim + root_width) * (1 / root_dim + 1 / root_width) ** (1 / 3)
     return math.sqrt(square)
 
 
@@ -372,9 +370,7 @@ def merged_edge(dim: int, width: int, *, parts: float) -> float:
     >>> merged_edge(50, 50, parts=1.0) == symmetric_edge(50), merged_edge(50, 10, parts=9.0) > 3 * symmetric_edge(50)
     (True, True)
     """
-    require(
-        1 <= width <= dim and parts >= 1, f"width must lie in 1..{dim} and parts be at least 1, got {width}, {parts}"
-    )
+    require(1 <= width <= dim and parts >= 1, f"width must lie in 1..{dim} and parts be at least 1, got {width}, {parts}")
     if parts == 1:
         return symmetric_edge(dim)
     positive = np.maximum(_semicircle(dim)[:width], 0.0)

@@ -9,17 +9,7 @@ from typing import Final
 from eigenveil.methods import covariance, dr_svd, fedpower, krylov, power, segments, spaces
 from eigenveil.methods.base import Method, MethodPlan, Place, PlanRequest, TaskContext
 
-__all__ = [
-    "METHODS",
-    "Method",
-    "MethodPlan",
-    "Place",
-    "PlanRequest",
-    "TaskContext",
-    "method_of",
-    "methods_at",
-    "methods_in",
-]
+__all__ = ["METHODS", "Method", "MethodPlan", "Place", "PlanRequest", "TaskContext", "method_of", "methods_at", "methods_in"]
 
 # Where several would do, "auto" takes the first.
 _LEAVES: Final[tuple[Method, ...]] = (

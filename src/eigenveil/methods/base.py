@@ -330,9 +330,7 @@ class Method(ABC):
     def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
         """Width, rounds and shares, for a method with a fixed number of rounds."""
         assert self.fixed_rounds is not None
-        return MethodPlan(
-            method=self.name, width=self.width(criteria), rounds=self.fixed_rounds, shares=(1.0,), reason=reason
-        )
+        return MethodPlan(method=self.name, width=self.width(criteria), rounds=self.fixed_rounds, shares=(1.0,), reason=reason)
 
     def last_share(self, plan: MethodPlan) -> float:
         """The share of the release that components are read off: the smallest, where there are several."""
@@ -379,9 +377,7 @@ class ProductTask(SumTask[State, Subspace]):
         """Refuse a first basis that is too long, a rank beyond its width, and shares that are more than the budget."""
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
-        require(
-            self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
-        )
+        require(self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
         require_shares(self.shares)
 
     def ask(self, state: Any) -> Question:

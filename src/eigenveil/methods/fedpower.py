@@ -99,12 +99,8 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
-        require(
-            len(self.steps) > 0 and min(self.steps) >= 1, f"every round needs at least one local step, got {self.steps}"
-        )
-        require(
-            len(self.shares) == len(self.steps), f"{len(self.steps)} rounds need as many shares, got {len(self.shares)}"
-        )
+        require(len(self.steps) > 0 and min(self.steps) >= 1, f"every round needs at least one local step, got {self.steps}")
+        require(len(self.shares) == len(self.steps), f"{len(self.steps)} rounds need as many shares, got {len(self.shares)}")
         require_shares(self.shares)
         require(self.align in _ALIGNED, f"align must be one of {', '.join(_ALIGNED)}, got {self.align!r}")
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")

@@ -315,9 +315,7 @@ class KeptProducts(ProductTask[KeptState]):
             # Without a bound all sensitivities are infinite, and their ratios would be NaN.
             if not math.isinf(self.domain.radius):
                 scales = [self.sensitivity(Question(at, (basis,))) for at, basis in enumerate(bases)]
-                precisions = tuple(
-                    share * (scales[0] / scale) ** 2 for share, scale in zip(precisions, scales, strict=True)
-                )
+                precisions = tuple(share * (scales[0] / scale) ** 2 for share, scale in zip(precisions, scales, strict=True))
             space = ritz_of_all(bases, products, precisions, rank=self.rank)
         if self.tolerance > 0 and state.space is not None and space is not None:
             done = done or bool(sines(state.space.basis, space.basis)[0] <= self.tolerance)
@@ -353,9 +351,7 @@ class KeptProducts(ProductTask[KeptState]):
             return np.asarray(basis * np.minimum(1.0, self.longest / norms)[:, None])
 
 
-def ritz_of_all(
-    bases: tuple[Array, ...], products: tuple[Array, ...], shares: tuple[float, ...], *, rank: int
-) -> Subspace:
+def ritz_of_all(bases: tuple[Array, ...], products: tuple[Array, ...], shares: tuple[float, ...], *, rank: int) -> Subspace:
     """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
 
     G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2. Here r_t is the precision of round t, relative to the first: one
@@ -410,17 +406,13 @@ def _with_values(directions: Array, basis: Array, product: Array) -> Subspace:
     return Subspace(signed(directions[:, order]), np.sqrt(np.maximum(values[order], 0.0)))
 
 
-def _variances(
-    bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array, rank: int
-) -> tuple[float, float]:
+def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array, rank: int) -> tuple[float, float]:
     """The variance of the noise on an entry of the first product, and a generous guess at that of an entry of G."""
     dim, width = products[0].shape
     # A 1 x 1 matrix has no skew part, so nothing here tells noise from signal. No signal means no ridge.
     if width < 2:
         return 0.0, 0.0
-    skew = [
-        float(np.square((m := basis.T @ product) - m.T).sum()) for basis, product in zip(bases, products, strict=True)
-    ]
+    skew = [float(np.square((m := basis.T @ product) - m.T).sum()) for basis, product in zip(bases, products, strict=True)]
     # Entries of the skew part have the variances of both columns. For an orthonormal basis these add up to its width.
     sizes = [float(np.square(basis).sum()) for basis in bases]
     noise = float(np.mean(relative * skew / np.array(sizes))) / (2 * (width - 1))

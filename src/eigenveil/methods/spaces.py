@@ -154,8 +154,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         else:
             # `_merged` adds squares of values, and a Gram matrix over its number of people has values over the root of that.
             weights = (
-                np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
-                for sent in total
+                np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people) for sent in total
             )
             averaged = [Subspace(space.basis, values) for space, values in zip(spaces, weights, strict=True)]
             merged = _as_in_sum(_merged(averaged, rank=self.rank), spaces)

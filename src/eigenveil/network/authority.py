@@ -114,9 +114,7 @@ def new_request(
     ('north', 'site', 64)
     """
     identity, key = Identity.fresh(), generate_private_key(SECP256R1())
-    claim = CertificateClaim.made(
-        name, role, [host_from(host) for host in hosts], identity=identity, key=spki(key.public_key())
-    )
+    claim = CertificateClaim.made(name, role, [host_from(host) for host in hosts], identity=identity, key=spki(key.public_key()))
     builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(name))
     for extension in claim.extensions():
         builder = builder.add_extension(extension, critical=False)
@@ -276,9 +274,7 @@ def free_place(folder: Path, csr: CertificateRequest) -> Path:
                     f"{path} is of the same identity with the name {certificate.name!r}. Each party needs its own identity"
                 )
             case False, False:
-                require(
-                    path != target, f"{path} is of {certificate.name!r}, and {csr.name!r} would have the same file name"
-                )
+                require(path != target, f"{path} is of {certificate.name!r}, and {csr.name!r} would have the same file name")
     require(not target.exists(), f"{target} already exists, and certificates are never overwritten")
     return target
 

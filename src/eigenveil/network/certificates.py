@@ -370,10 +370,7 @@ class Keys:
         require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
         keys = _private_keys(self.tls_key)
         key = keys[0] if len(keys) == 1 else None
-        if (
-            not isinstance(key, EllipticCurvePrivateKey)
-            or sha256(spki(key.public_key())).digest() != self.certificate.key_digest
-        ):
+        if not isinstance(key, EllipticCurvePrivateKey) or sha256(spki(key.public_key())).digest() != self.certificate.key_digest:
             raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
 
     @classmethod
@@ -391,9 +388,7 @@ class Keys:
         return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
 
 
-def party_keys_in(
-    path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False
-) -> tuple[Identity, bytes]:
+def party_keys_in(path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False) -> tuple[Identity, bytes]:
     """The identity and the TLS key (PEM, without a passphrase, for memory only) in the private file of a party."""
     match private_keys_in(path, passphrase=passphrase, even_if_readable=even_if_readable):
         # This order tells a party's file from an authority's, which has one ECDSA key and nothing else.
@@ -414,9 +409,7 @@ def is_locked(pem: bytes) -> bool:
     return _LOCKED in pem
 
 
-def private_keys_in(
-    path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False
-) -> list[PrivateKeyTypes]:
+def private_keys_in(path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False) -> list[PrivateKeyTypes]:
     """The private keys in a file; a `ValueError` if others may read or change it, unless `even_if_readable`."""
     raw = contents(path, private=not even_if_readable)
     if not is_locked(raw):
@@ -425,10 +418,7 @@ def private_keys_in(
         raise ValueError(f"{path} has a passphrase, and none was given")
     else:
         # Both look the same: only the right passphrase makes sense of the bytes.
-        keys, wrong = (
-            _private_keys(raw, passphrase(path)),
-            f"the passphrase is not the one of {path}, or the file is damaged",
-        )
+        keys, wrong = (_private_keys(raw, passphrase(path)), f"the passphrase is not the one of {path}, or the file is damaged")
     require(bool(keys), wrong)
     return keys
 
@@ -460,9 +450,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
     listed = list(certificates)
     names = {certificate.key_digest: certificate.name for certificate in listed}
     # With a shared key one party could pass for another.
-    require(
-        len(names) == len(listed) == len(set(names.values())), "every certificate needs a key and a name of its own"
-    )
+    require(len(names) == len(listed) == len(set(names.values())), "every certificate needs a key and a name of its own")
 
     def recognise(pem: bytes) -> str | None:
         # A caller chooses these bytes before it is known, so their size is checked before they are parsed.

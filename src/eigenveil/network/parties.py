@@ -20,15 +20,7 @@ from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = [
-    "federated_model",
-    "found_in",
-    "parties_of",
-    "peer_parties_of",
-    "require_possible",
-    "said_before",
-    "study_settings",
-]
+__all__ = ["federated_model", "found_in", "parties_of", "peer_parties_of", "require_possible", "said_before", "study_settings"]
 
 
 def parties_of(study: StudyFile, *, memory: int = MEMORY) -> Parties:

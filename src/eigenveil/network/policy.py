@@ -77,9 +77,7 @@ class Pins:
         default=(),
         check=listed(_PIN, max_count=1000, distinct=True),
     )
-    peers: Mapping[str, str] = param(
-        "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
-    )
+    peers: Mapping[str, str] = param("The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers)
     withdrawn: tuple[str, ...] = param(
         "Pins that no longer count, because a key was lost or stolen. A study with one of them is refused.",
         default=(),
@@ -102,9 +100,7 @@ class Limits:
         default=100,
         check=Integer(min=0, max=1 << 53),
     )
-    columns: tuple[str, ...] | None = param(
-        "The columns that may be used; all if not given.", default=None, check=listed(NAME)
-    )
+    columns: tuple[str, ...] | None = param("The columns that may be used; all if not given.", default=None, check=listed(NAME))
     unit: Literal["row", "person", "stream"] | None = param(
         "Who must be protected. row: each row of my table is a different person. person: people may have several rows, and "
         "{person} names the column that says whose row it is. stream: people have rows in several slots of my stream, or it is "
@@ -177,10 +173,7 @@ class Policy:
     def __post_init__(self) -> None:
         # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
         max_epsilon, life = self.limit(EPSILON_LIMIT), self.budget.lifetime_epsilon
-        require(
-            max_epsilon <= life,
-            f"[budget] study_epsilon must be at most lifetime_epsilon, {life:g}, got {max_epsilon:g}",
-        )
+        require(max_epsilon <= life, f"[budget] study_epsilon must be at most lifetime_epsilon, {life:g}, got {max_epsilon:g}")
         # The coordinator names the column in a study. Only the site knows which of its columns tells people apart.
         people, column = self.limits.unit == "person", self.limits.person
         require(not people or column is not None, '[limits] person is missing: with unit = "person", name the column')
@@ -364,9 +357,7 @@ class Policy:
                 # An exact result counts as infinite epsilon, so only a policy without a limit allows it.
                 exact = f"a study without noise costs more than any {entry.cli_name}, and the limit is {allowed:g}"
                 yield f"{where}: " + (
-                    exact
-                    if math.isinf(value)
-                    else f"the study has {entry.cli_name} = {value:g}, and {allowed:g} is allowed"
+                    exact if math.isinf(value) else f"the study has {entry.cli_name} = {value:g}, and {allowed:g} is allowed"
                 )
 
 

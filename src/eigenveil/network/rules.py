@@ -59,9 +59,7 @@ _TRIED_PEERS: Final = 32
 def require_own(kind: type[HubStudy] | type[PeerStudy], explicit: Mapping[str, Any]) -> None:
     """Refuse parameters that only studies of another topology have."""
     # Names in braces are put into the reader's words later: keys of the file, or options of a command.
-    where = (
-        "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
-    )
+    where = "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
     for name in explicit:
         if name not in declared(kind):
             raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=explicit[name])
@@ -99,23 +97,19 @@ def require_together(study: "StudyFile") -> None:
     for name, entry in declared(type(params)).items():
         # The digest covers only what the file says, so a parameter outside the file must have its default.
         require_param(
-            "study" in entry.param.surfaces or getattr(params, name) == entry.default,
-            f"{{{name}}} has no place in a study",
+            "study" in entry.param.surfaces or getattr(params, name) == entry.default, f"{{{name}}} has no place in a study"
         )
     if isinstance(params, HubStudy):
         _require_streaming(params)
     word = "peer" if study.topology == "gossip" else "site"
     require(len(study.holders) > 0, f"[[{word}]] is missing: no party has rows")
-    require_param(
-        params.person not in params.columns, "{person} {@person} must not be among {columns}", person=params.person
-    )
+    require_param(params.person not in params.columns, "{person} {@person} must not be among {columns}", person=params.person)
     # Numbers of people are private by default, and public only where the neighbouring relation says so.
     _require_sizes(study)
     if isinstance(params, PeerStudy):
         require_param(params.graph is not None, "{graph} is missing: who talks to whom")
         require_param(
-            (params.noise is not None) == study.private,
-            "{noise} needs {epsilon}: with {epsilon=None} there is no noise",
+            (params.noise is not None) == study.private, "{noise} needs {epsilon}: with {epsilon=None} there is no noise"
         )
     else:
         _require_hub(study, params)
@@ -164,10 +158,7 @@ def _require_streaming(params: HubStudy) -> None:
             params.trust != "masked" or params.epsilon is not None,
             "{trust=masked} needs {epsilon} in a study of streams: without noise sites send sketches, which cannot be masked",
         ),
-        (
-            not isinstance(params.scale, str),
-            "{scale} must be public numbers: streams at many sites cannot search for them",
-        ),
+        (not isinstance(params.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"),
         (
             params.center is None or isinstance(params.center, str),
             "{center} must be private or none in a study of streams. Give public numbers as {origin}",
@@ -217,10 +208,7 @@ def _require_sizes(study: "StudyFile") -> None:
     public = neighbours != "add-remove"
     for holds, why in (
         (study.private or not public, "{neighbours=} is part of a guarantee, and {epsilon=None} gives none"),
-        (
-            public or sizes is None,
-            "[sizes] is for {neighbours} that make the number of people public: zero-out and replace-one",
-        ),
+        (public or sizes is None, "[sizes] is for {neighbours} that make the number of people public: zero-out and replace-one"),
         (
             not public or sizes is not None,
             "[sizes] is missing: {neighbours=} makes the number of people at each site public, so give it",
@@ -300,9 +288,7 @@ def method_of(study: "StudyFile") -> str:
     """The method that finds the components, where the study may say "auto"."""
     if study.streaming:
         # What leaves a site is the same: a sum of products, or the leading directions.
-        return next(
-            leaf.name for leaf in METHODS.values() if (leaf.releases_gram if study.private else leaf.averages_subspaces)
-        )
+        return next(leaf.name for leaf in METHODS.values() if (leaf.releases_gram if study.private else leaf.averages_subspaces))
     return request_of(study).fit.plan.method
 
 
@@ -318,9 +304,7 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
         if isinstance(study.params, HubStudy):
             # Without the estimator: scikit-learn takes longer to load than all the rest.
             params = validate_params(FederatedParams, study.params)
-            return federated_request(
-                params, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns)
-            )
+            return federated_request(params, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns))
         pca = cast("GossipPCA", study.estimator())
         return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped, columns=study.columns)
 
@@ -410,13 +394,7 @@ _KEPT, _KEPT_NOISY = 4, 10
 
 
 def size_of(
-    spec: "FederatedSpec | GossipSpec",
-    *,
-    dim: int,
-    rank: int,
-    find: bool = False,
-    units: bool = False,
-    observed: int = 0,
+    spec: "FederatedSpec | GossipSpec", *, dim: int, rank: int, find: bool = False, units: bool = False, observed: int = 0
 ) -> FitSize:
     """The numbers in the longest question, part and answer of a fit of `dim` columns, which may `find` a bound or `units`.
 

@@ -27,8 +27,7 @@ def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
     # Slots that are kept apart are whole matrices, and messages are half of one.
     needed = 8 * max(size.part, size.answer) * (_WORKING + below + 2 * spec.apart)
     require_param(
-        needed <= memory,
-        f"a party needs about {needed / 2**30:.1f} GiB of memory for {spec.dim} columns. Use fewer {{columns}}",
+        needed <= memory, f"a party needs about {needed / 2**30:.1f} GiB of memory for {spec.dim} columns. Use fewer {{columns}}"
     )
     slot_limits_of(study, parties, "hub")
     return parties

@@ -244,8 +244,7 @@ class StudyFile:
         require(
             # Not isinstance: in Python True is an int and equals 1.
             type(version) is int and version == VERSION,
-            f"{_VERSION_KEY} must be {VERSION}, the version of study files that this program reads, got "
-            f"{shown_in_file(version)}",
+            f"{_VERSION_KEY} must be {VERSION}, the version of study files that this program reads, got {shown_in_file(version)}",
         )
         # An unknown key is refused, never skipped: a misspelt limit would otherwise silently not hold.
         refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
@@ -254,9 +253,7 @@ class StudyFile:
             # Known to the reader too, so that a key of the other topology gets a better answer than "unknown".
             other = PeerStudy if kind is HubStudy else HubStudy
             explicit = values_in(document, kind, explained=_EXPLAINED, others=(other,))
-            require(
-                "rehearsal" not in document or "random_state" in explicit, "[rehearsal] seed is missing: a whole number"
-            )
+            require("rehearsal" not in document or "random_state" in explicit, "[rehearsal] seed is missing: a whole number")
             return cls.made(explicit, document)
         except ParameterError as error:
             raise ValueError(said_in_file(error)) from error
@@ -501,10 +498,7 @@ def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
 
 
 def _sizes(table: Any) -> dict[str, int]:
-    require(
-        isinstance(table, dict) and len(table) <= MOST,
-        f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
-    )
+    require(isinstance(table, dict) and len(table) <= MOST, f"[sizes] must be a table of numbers, got {shown_in_file(table)}")
     # Up to 2^53 every whole number is exact in float64, which is what sizes become.
     check, sizes = Integer(min=0, max=1 << 53), {}
     for name, size in table.items():
@@ -534,9 +528,7 @@ def _lines(study: "StudyFile") -> Iterator[str]:
     for name in _PARAMETERS:
         yield from section(name, study.lines(name))
     if study.sizes is not None:
-        yield from _table(
-            "sizes", document["sizes"], "The number of people at each site, which this study makes public."
-        )
+        yield from _table("sizes", document["sizes"], "The number of people at each site, which this study makes public.")
     yield from section("rehearsal", study.lines("rehearsal"))
     yield from _table("authority", document["authority"], "Signed the certificates of all parties.")
     if study.hub is not None:

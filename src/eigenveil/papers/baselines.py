@@ -312,9 +312,7 @@ class FedPower(Baseline):
     delta: float = 1e-5
     participants: int | None = None
     scheme: Literal[1, 2] = 1
-    products_: tuple[Array, ...] = field(
-        init=False, repr=False
-    )  # What the server broadcasts, (d, r), in every communication.
+    products_: tuple[Array, ...] = field(init=False, repr=False)  # What the server broadcasts, (d, r), in every communication.
     residuals_: tuple[float, ...] = field(init=False, repr=False)  # rho_t of (3.3), before every communication.
     paper = "FedPower"
     caveat = (
@@ -384,9 +382,7 @@ class FedPower(Baseline):
             return 0.0, 0.0
         budgets = self.epsilon if isinstance(self.epsilon, tuple) else (self.epsilon, self.epsilon)
         device, server = (
-            0.0
-            if math.isinf(epsilon)
-            else fedpower_multiplier(Budget(epsilon, self.delta), rounds=self.rounds) / sizes.min()
+            0.0 if math.isinf(epsilon) else fedpower_multiplier(Budget(epsilon, self.delta), rounds=self.rounds) / sizes.min()
             for epsilon in budgets
         )
         largest = float(sizes.max() / sizes.sum())

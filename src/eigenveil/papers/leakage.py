@@ -177,14 +177,7 @@ def instance_leakage(
     neighbours = _replaced(peers, replaced, by)
     laws = [
         observed_law(
-            rows,
-            weights,
-            steps=steps,
-            alpha=alpha,
-            sigma_q=sigma_q,
-            sigma_p=sigma_p,
-            observer=observer,
-            as_printed=as_printed,
+            rows, weights, steps=steps, alpha=alpha, sigma_q=sigma_q, sigma_p=sigma_p, observer=observer, as_printed=as_printed
         )
         for rows in (peers, neighbours)
     ]
@@ -275,9 +268,7 @@ def _told_apart(root: Array, other: Array, shifts: Array, *, drawn: bool, droppe
     """The comparison of N(., one one^T) with N(., other other^T), whose means differ by `shifts`, all (k, .)."""
 
     def certain(why: str) -> InstanceLeakage:
-        return InstanceLeakage(
-            ratios=np.ones(0), shifts=np.zeros((0, 0)), drawn=drawn, infinite=True, why=why, dropped=dropped
-        )
+        return InstanceLeakage(ratios=np.ones(0), shifts=np.zeros((0, 0)), drawn=drawn, infinite=True, why=why, dropped=dropped)
 
     # Units in which every number of the view has a size of about one, so that none is lost beside a larger one.
     sizes = np.sqrt(np.square(root).sum(axis=1) + np.square(other).sum(axis=1))

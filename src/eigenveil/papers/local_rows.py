@@ -100,9 +100,7 @@ def _on_grid(rows: Array, domain: Domain) -> Array:
     return domain.whole(Block(rows), unit=unit) * unit
 
 
-def _guarantee(
-    budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
-) -> Guarantee:
+def _guarantee(budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool) -> Guarantee:
     return GuaranteeFacts(
         budget=budget,
         protects=Person(source="peer"),

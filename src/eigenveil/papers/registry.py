@@ -16,18 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 from eigenveil.errors import join_names, require
 
-__all__ = [
-    "PAPERS",
-    "Cell",
-    "Entry",
-    "Rerun",
-    "agreement",
-    "entries",
-    "errata",
-    "evaluate",
-    "expected_verdicts",
-    "read_registry",
-]
+__all__ = ["PAPERS", "Cell", "Entry", "Rerun", "agreement", "entries", "errata", "evaluate", "expected_verdicts", "read_registry"]
 
 # The papers by the word that a user types.
 PAPERS: Final = {"fpca": "FPCA", "fedpower": "FedPower", "ppm": "PPM", "ddppm": "D-DP-PM"}
@@ -110,9 +99,7 @@ def read_registry(text: str) -> tuple[tuple[Entry, ...], dict[str, str]]:
         lost = sorted(set(raw["errata"]) - set(document["errata"]))
         require(not lost, f"{name}: there is no erratum {join_names(lost)}")
         require(name not in [entry.id for entry in read], f"two entries are called {name}")
-        frozen = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in raw.items() if key != "override"
-        }
+        frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items() if key != "override"}
         frozen["settings"] = document["settings"][raw["settings"]] | raw.get("override", {})
         read.append(Entry(**frozen | {"measure": document["measure"][raw["measure"]]}))
     return tuple(read), document["errata"]

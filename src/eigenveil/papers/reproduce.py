@@ -7,17 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, final
 
 from eigenveil.errors import join_names, require
-from eigenveil.papers.registry import (
-    PAPERS,
-    Entry,
-    Measure,
-    Number,
-    Rerun,
-    agreement,
-    entries,
-    evaluate,
-    expected_verdicts,
-)
+from eigenveil.papers.registry import PAPERS, Entry, Measure, Number, Rerun, agreement, entries, evaluate, expected_verdicts
 
 __all__ = ["Result", "changed", "listing", "reproduce", "selected"]
 
@@ -65,9 +55,7 @@ def selected(paper: str, *, item: str | None, data: str | None) -> list[Entry]:
         chosen_entries = [entry for entry in chosen_entries if entry.item == item]
     if data is not None:
         sets = sorted({name for entry in chosen_entries for name in (*entry.at_hand, *entry.stand_in)} | {_QUICK_DATA})
-        require(
-            data in sets or f"{data}:train" in sets, f"no such item runs on {data!r}. Data sets are {join_names(sets)}"
-        )
+        require(data in sets or f"{data}:train" in sets, f"no such item runs on {data!r}. Data sets are {join_names(sets)}")
         full = data if data in sets else f"{data}:train"
         chosen_entries = [entry for entry in chosen_entries if full in (*entry.at_hand, *entry.stand_in)]
     return chosen_entries
@@ -180,8 +168,7 @@ def _result(entry: Entry, data: str, *, measure: Measure | None, quick: bool, ma
         statement=entry.statement,
         published=published,
         rerun={
-            run_label: {column: (number.mean, number.error) for column, number, _ in cells}
-            for run_label, cells in agreed.items()
+            run_label: {column: (number.mean, number.error) for column, number, _ in cells} for run_label, cells in agreed.items()
         },
         ours=ours,
         checks=checks,
@@ -218,9 +205,7 @@ def _is_number(text: str) -> bool:
 def _verdict(entry: Entry, data: str, agreed: dict[Measure, list[tuple[str, Number, str]]], checks: list[str]) -> str:
     if data not in entry.at_hand:
         return f"stand-in: {data}, shown and not judged"
-    worst = {
-        run_label: max((word for *_, word in cells), key=_ORDER.index) for run_label, cells in agreed.items() if cells
-    }
+    worst = {run_label: max((word for *_, word in cells), key=_ORDER.index) for run_label, cells in agreed.items() if cells}
     if entry.paper == "D-DP-PM" and entry.kind == "figure":
         return "open settings: a range is shown, not judged"
     if not worst:

@@ -133,9 +133,7 @@ _LINES: Final[dict[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
     "figure3": tuple((f"p={p}", {"local_steps": p}) for p in (1, 2, 4, 8)),
     "figure4": tuple((f"m={m}", {"m": m, "local_steps": 4}) for m in (20, 80)),
     "figure5": tuple(
-        (f"K={k}, scheme={scheme}", {"participants": k, "scheme": scheme, "local_steps": 4})
-        for k in (5, 20)
-        for scheme in (1, 2)
+        (f"K={k}, scheme={scheme}", {"participants": k, "scheme": scheme, "local_steps": 4}) for k in (5, 20) for scheme in (1, 2)
     ),
     "figure6": (("p=1", {}), ("p=4", {"local_steps": 4}), ("p=4, decay", {"local_steps": 4, "decay": True})),
     "figure7": (("p=1", {}), ("p=4", {"local_steps": 4})),
@@ -168,10 +166,7 @@ def _rounds(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun:
                 dealt[m] = [Symmetric(part.T @ part, people=len(part)) for part in _deal(rows, m, seed=repeat)]
             if not math.isinf(noise):
                 # The budgets are for one communication, and the printed noise divides those of the whole run evenly.
-                settings |= {
-                    "epsilon": (_COMMUNICATIONS * noise, _COMMUNICATIONS * 0.1),
-                    "delta": _COMMUNICATIONS * _DELTA,
-                }
+                settings |= {"epsilon": (_COMMUNICATIONS * noise, _COMMUNICATIONS * 0.1), "delta": _COMMUNICATIONS * _DELTA}
                 if entry.item != "table3":
                     settings["epsilon"] = _COMMUNICATIONS * noise / 2
             settings["participants"] = min(settings["participants"], m) if "participants" in settings else None
@@ -231,9 +226,7 @@ def _projection(entry: Entry, data: str, measure: Measure, repeats: int) -> Reru
             masked = FpcaEdge(6, block=25, columns=25, **how, **budget).fit(rows)
             sulq = ModSulq(6, mirror="authors" if authors else "noise", **budget).fit(rows)
             for labels, fitted in ((["fpca", "mask"], masked), (["modsulq"], sulq)):
-                cells += _cells(
-                    [*labels, f"eps={epsilon:g}"], [sines(fitted.components_[:2].T, truth)[0]], repeat=repeat
-                )
+                cells += _cells([*labels, f"eps={epsilon:g}"], [sines(fitted.components_[:2].T, truth)[0]], repeat=repeat)
     return Rerun(cells=tuple(cells))
 
 
@@ -324,9 +317,7 @@ def _coherence(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun
     values = (*ones.shape, ones.sum(), largest, longest, prior, longest)
     names = ("users", "items", "interactions", "mu0", "mu1", "prior / sqrt(p)", "ours")
     return Rerun(
-        cells=tuple(
-            cell for name, value in zip(names, values, strict=True) for cell in _cells([name], [value], repeat=0)
-        ),
+        cells=tuple(cell for name, value in zip(names, values, strict=True) for cell in _cells([name], [value], repeat=0)),
         facts={"mu1": longest, "mu0 * sqrt(p * log(items)) for p = 32": prior * math.sqrt(32)},
     )
 
@@ -337,9 +328,7 @@ def _ratio(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun:
 
     ratios, printed = [], []
     for k in (64, 256, 512):
-        bases = [
-            orthonormal(np.random.default_rng((repeat, k)).standard_normal((8000, k))) for repeat in range(repeats)
-        ]
+        bases = [orthonormal(np.random.default_rng((repeat, k)).standard_normal((8000, k))) for repeat in range(repeats)]
         largest = np.mean([math.sqrt(k) * np.abs(basis).max() for basis in bases])
         ratios.append(float(largest / np.mean([np.linalg.norm(basis, axis=1).max() for basis in bases])))
         printed.append(ppm_ratio(k, 8000))
@@ -364,9 +353,7 @@ def _agents(rows: Array, values: Array, *, rounds: int, scale: float, c: int | N
     """D-DP-PM with Corollary 1's schedule from the PRIVATE eigenvalues, as the paper tunes it."""
     schedule = tuple(scale * (values[1] / values[0]) ** step for step in range(1, rounds + 1))
     alpha = 1 / math.sqrt(values[0] * values[1])
-    fitted = DDPPM(
-        1, alpha=alpha, sigma_q=1 / math.sqrt(len(rows)), sigma_p=schedule, c=c, weights=_RING, random_state=seed
-    )
+    fitted = DDPPM(1, alpha=alpha, sigma_q=1 / math.sqrt(len(rows)), sigma_p=schedule, c=c, weights=_RING, random_state=seed)
     return fitted.fit(np.array_split(rows, 4))
 
 
@@ -391,17 +378,11 @@ def _decentral(entry: Entry, data: str, measure: Measure, repeats: int) -> Rerun
             local = LocalRows(1, epsilon=epsilon, delta=delta, random_state=repeat).fit(rows)
             cells += _cells(["ldp", f"eps={epsilon:g}"], [_sine(local.scores_[:, 0], left)], repeat=repeat)
     clean = [
-        np.mean(
-            [_sine(_agents(rows, values, rounds=t, scale=0.0, c=None, seed=s).scores_[:, 0], left) for s in range(5)]
-        )
+        np.mean([_sine(_agents(rows, values, rounds=t, scale=0.0, c=None, seed=s).scores_[:, 0], left) for s in range(5)])
         for t in range(1, 60)
     ]
     star = next((t for t, value in enumerate(clean) if value <= 1e-3), len(clean) - 1)
-    facts = {
-        "error(T*, no noise)": clean[star],
-        "error(T* - 1, no noise)": clean[star - 1],
-        f"shape({data})": rows.shape,
-    }
+    facts = {"error(T*, no noise)": clean[star], "error(T* - 1, no noise)": clean[star - 1], f"shape({data})": rows.shape}
     return Rerun(cells=tuple(cells), facts=facts | {"lambda2(W)": float(np.linalg.eigvalsh(_RING)[-2])})
 
 

@@ -204,9 +204,7 @@ def ppm_eta_after(budget: Budget, *, largest_row: float, rounds: int, dim: int, 
     return largest_row * spread / (budget.epsilon * gap)
 
 
-def ppm_eta_before(
-    budget: Budget, *, mu0: float, width: int, rounds: int, dim: int, gap: float, mu1: float = 1.0
-) -> float:
+def ppm_eta_before(budget: Budget, *, mu0: float, width: int, rounds: int, dim: int, gap: float, mu1: float = 1.0) -> float:
     """PPM (12): the error known before a run, with min(mu_0 sqrt(p log n), mu_1) in place of a row's length.
 
     mu_1 is 1 for every matrix, because all eigenvectors form an orthogonal matrix.

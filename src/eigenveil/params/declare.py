@@ -17,17 +17,7 @@ from dataclasses import MISSING, dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
 from types import MappingProxyType, NoneType, UnionType
-from typing import (
-    Any,
-    Final,
-    Literal,
-    TypeVar,
-    Union,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 
 from eigenveil.errors import ParameterError, Words, in_python
 from eigenveil.params.values import Check, HasArray, InvalidValue, one_of, text_of
@@ -84,9 +74,7 @@ class Param:
     none: str | None = None  # The word for None outside Python.
     missing: str | None = None  # What a command says if a required parameter without a switch is missing.
     opt_out: OptOut | None = None  # The switch for None outside Python, if leaving it out must not mean None.
-    switch: tuple[str, Any] | None = (
-        None  # An option without a value, and what it stands for, in place of one with a value.
-    )
+    switch: tuple[str, Any] | None = None  # An option without a value, and what it stands for, in place of one with a value.
     is_repeatable: bool = False  # The option may be repeated, and `parse` gets the list of its texts.
     # "trust=masked": with another trust it is refused, unless at its default. "epsilon": without an epsilon it is.
     applies_when: str | None = None
@@ -95,9 +83,7 @@ class Param:
     syntax: str | None = None  # Its forms on a command line, if neither help nor metavar shows them.
     required_with: str | None = None  # Outside Python: required with this other parameter, and refused without it.
     omit_if_default: bool = False  # Study files and model settings leave it out at its default.
-    recorded: bool | None = (
-        None  # In a model's settings. None: its numbers and listed words. True: all that the check lets by.
-    )
+    recorded: bool | None = None  # In a model's settings. None: its numbers and listed words. True: all that the check lets by.
     limit: Limit | None = None  # The key of a policy that limits it.
     panel: str | None = None  # Heading in --help and in the docs. By default that of its class.
     section: str | None = None  # Table of a study file. By default that of its class.
@@ -179,12 +165,7 @@ def param(text: str, *, default: Value, kw_only: bool = True, like: Mapping[str,
 
 @overload
 def param(
-    text: str,
-    *,
-    default_factory: Callable[[], Value],
-    kw_only: bool = True,
-    like: Mapping[str, Any] = ...,
-    **facts: Any,
+    text: str, *, default_factory: Callable[[], Value], kw_only: bool = True, like: Mapping[str, Any] = ..., **facts: Any
 ) -> Value: ...
 
 
@@ -223,9 +204,7 @@ def redeclare(cls: type, name: str, **changes: Any) -> Any:
     return field(default=default, kw_only=kw_only, metadata={"param": replace(entry.param, **changes)})
 
 
-def merge_params(
-    title: str, kinds: Sequence[type], /, *, leave: Collection[str] = (), **changes: Mapping[str, Any]
-) -> type:
+def merge_params(title: str, kinds: Sequence[type], /, *, leave: Collection[str] = (), **changes: Mapping[str, Any]) -> type:
     """A class with the parameters of all these classes, except those in `leave`. The first class that has a name wins.
 
     By parameter name, `changes` are other defaults and other fields of `Param`.
@@ -323,9 +302,7 @@ def validate_params(
             instead = "" if entry.param.otherwise_hint is None else f". {entry.param.otherwise_hint}"
             if "=" not in entry.param.applies_when:
                 raise ParameterError(f"{{{name}}} has no meaning with {{{entry.param.applies_when}=None}}{instead}")
-            raise ParameterError(
-                f"{{{name}}} is for {{{entry.param.applies_when}}}, got {{@given}}{instead}", given=values[name]
-            )
+            raise ParameterError(f"{{{name}}} is for {{{entry.param.applies_when}}}, got {{@given}}{instead}", given=values[name])
     return kind(**values)
 
 
@@ -499,8 +476,7 @@ def as_call(params: Any, name: str, *, always: Sequence[str] = (), unknown: Sequ
     """
     first = {own for own in declared(type(params)) if not type(params).__dataclass_fields__[own].kw_only}
     arguments = [
-        (entry.name, "..." if value is ... else repr(value))
-        for entry, value in _given(params, "python", always, unknown)
+        (entry.name, "..." if value is ... else repr(value)) for entry, value in _given(params, "python", always, unknown)
     ]
     return f"{name}({', '.join(text if own in first else f'{own}={text}' for own, text in arguments)})"
 
@@ -529,11 +505,7 @@ def option_help(entry: Declared, wording: Words) -> str:
     'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
     """
     repeated = " May be repeated." if entry.param.is_repeatable else ""
-    return (
-        help_of(entry, wording)
-        + repeated
-        + ("" if entry.param.syntax is None else f" Written as {entry.param.syntax}.")
-    )
+    return help_of(entry, wording) + repeated + ("" if entry.param.syntax is None else f" Written as {entry.param.syntax}.")
 
 
 def parameters_section(cls: type, *, indent: str) -> str:

@@ -198,17 +198,13 @@ def current(name: str) -> tuple[Path, str, str]:
     if isinstance(documented, type):
         # It only assigns, as scikit-learn requires.
         assignments = "".join(f"        self.{name} = {name}\n" for name in declared(documented))
-        constructor = (
-            f"    def __init__(\n        self,\n{_signature(documented, indent=8)}    ) -> None:\n{assignments}"
-        )
+        constructor = f"    def __init__(\n        self,\n{_signature(documented, indent=8)}    ) -> None:\n{assignments}"
         rest, n_replaced = _CONSTRUCTOR.subn(lambda _: constructor, rest, count=1)
     else:
         keywords = _signature(documented.parameters, indent=4)
         rest, n_replaced = _KEYWORDS.subn(lambda match: f"{match[1]}{keywords}{match[2]}", rest, count=1)
     if not n_replaced:
-        raise ValueError(
-            f"{path}: {own} does not show its parameters. Give it a signature with one parameter on each line"
-        )
+        raise ValueError(f"{path}: {own} does not show its parameters. Give it a signature with one parameter on each line")
     return path, text, text[:start] + rest
 
 

@@ -36,9 +36,7 @@ def keys_of(cls: type, section: str) -> Mapping[str, Declared]:
 
 
 def _in_files(cls: type) -> Iterator[Declared]:
-    return (
-        entry for entry in declared(cls).values() if "study" in entry.param.surfaces and entry.param.section is not None
-    )
+    return (entry for entry in declared(cls).values() if "study" in entry.param.surfaces and entry.param.section is not None)
 
 
 def _sections(cls: type) -> list[str]:
@@ -55,11 +53,7 @@ def _by_section(cls: type) -> Mapping[str, Mapping[str, Declared]]:
 
 
 def values_in(
-    document: Mapping[str, Any],
-    cls: type,
-    *,
-    explained: Mapping[str, str] = MappingProxyType({}),
-    others: Collection[type] = (),
+    document: Mapping[str, Any], cls: type, *, explained: Mapping[str, str] = MappingProxyType({}), others: Collection[type] = ()
 ) -> dict[str, Any]:
     """What the tables of a document say of the parameters of `cls`, by name and not checked yet.
 
@@ -76,14 +70,10 @@ def values_in(
             continue
         table = table_in(document, section)
         # A key of the other kind of study gets its own reason, not "unknown key".
-        foreign = {
-            key: entry for other in others for key, entry in keys_of(other, section).items() if key not in entries
-        }
+        foreign = {key: entry for other in others for key, entry in keys_of(other, section).items() if key not in entries}
         switches = {entry.param.opt_out.key: entry for entry in entries.values() if entry.param.opt_out is not None}
         refuse_unknown(f"[{section}]", table, [*entries, *switches], explained=explained, but=foreign)
-        values |= {
-            entry.name: _read(entry, table[key]) for key, entry in {**entries, **foreign}.items() if key in table
-        }
+        values |= {entry.name: _read(entry, table[key]) for key, entry in {**entries, **foreign}.items() if key in table}
         for key, entry in switches.items():
             _switch(entry, f"[{section}] {key}", table.get(key, False), values)
     return values
@@ -158,9 +148,7 @@ def missing(entry: Declared) -> ParameterError:
     """The error for a missing required parameter. Leaving something out never takes protection away."""
     if entry.param.opt_out is None:
         return ParameterError(f"{{{entry.name}}} is missing: {entry.param.help}")
-    return ParameterError(
-        f"{{{entry.name}}} is missing. Give it, or say {{{entry.name}=None}}: {entry.param.opt_out.help}"
-    )
+    return ParameterError(f"{{{entry.name}}} is missing. Give it, or say {{{entry.name}=None}}: {entry.param.opt_out.help}")
 
 
 def tables_of(params: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
@@ -192,13 +180,9 @@ def keys_table(cls: type) -> str:
     rows = ["| key | default | |", "|---|---|---|"]
     for entry in sorted(_in_files(cls), key=lambda entry: _sections(cls).index(str(entry.param.section))):
         wording = in_study(cls, inside=entry.param.section)
-        rows.append(
-            f"| `[{entry.param.section}] {entry.key}` | {_default_of(entry)} | {help_of(entry, wording, more=True)} |"
-        )
+        rows.append(f"| `[{entry.param.section}] {entry.key}` | {_default_of(entry)} | {help_of(entry, wording, more=True)} |")
         if entry.param.opt_out is not None:
-            rows.append(
-                f"| `[{entry.param.section}] {entry.param.opt_out.key}` | `false` | true: {entry.param.opt_out.help} |"
-            )
+            rows.append(f"| `[{entry.param.section}] {entry.param.opt_out.key}` | `false` | true: {entry.param.opt_out.help} |")
     return "\n".join(rows)
 
 

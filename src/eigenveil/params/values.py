@@ -90,9 +90,7 @@ def real(
         if math.isinf(number) and not infinite:
             raise InvalidValue(finite)
         if not minimum <= number <= maximum:
-            raise InvalidValue(
-                f"between {minimum:g} and {maximum:g}" if math.isfinite(minimum) else f"at most {maximum:g}"
-            )
+            raise InvalidValue(f"between {minimum:g} and {maximum:g}" if math.isfinite(minimum) else f"at most {maximum:g}")
         return number
 
     return check
@@ -302,9 +300,7 @@ def numbers_in_list(value: Any) -> Any:
 
 
 scale_in_file = private_or(finite_numbers, "a number or one per column, or say {scale=private}")
-center_in_file = private_or(
-    numbers_in_list, "a list of numbers, one per column, or say {center=private} or {center=None}"
-)
+center_in_file = private_or(numbers_in_list, "a list of numbers, one per column, or say {center=private} or {center=None}")
 
 
 def bounds_in_file(value: Any) -> Any:

@@ -113,10 +113,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
         # Parts go up a spanning tree, and the sum comes down again.
         sent *= 2
     noise_inflation, refused = _louder(
-        facts,
-        setting,
-        leaf,
-        Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size, searched=counted),
+        facts, setting, leaf, Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size, searched=counted)
     )
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
@@ -195,9 +192,7 @@ def _louder(facts: Facts, setting: Setting, leaf: Method, extent: Extent) -> tup
             survivors = facts.sites if facts.survivors is None else facts.survivors
             try:
                 require_survivors(facts.sites, survivors=survivors, colluders=facts.colluders)
-                plan = plan_masks(
-                    extent, sites=facts.sites, budget=facts.budget, survivors=survivors, colluders=facts.colluders
-                )
+                plan = plan_masks(extent, sites=facts.sites, budget=facts.budget, survivors=survivors, colluders=facts.colluders)
             except ValueError as error:
                 return 1.0, str(error)
             # The honest survivors alone must make a curator's noise, and all sites add their share of it.

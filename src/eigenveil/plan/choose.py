@@ -147,9 +147,7 @@ def _choose(method: str, considered: Sequence[Choice], limit: int) -> tuple[Choi
     reason = "it is exact"
     if chosen.noise > 0:
         next_best = by_noise[1]
-        reason = (
-            f"its noise is {next_best.noise / chosen.noise:.1f} times lower than that of the {next_best.method} method"
-        )
+        reason = f"its noise is {next_best.noise / chosen.noise:.1f} times lower than that of the {next_best.method} method"
     return chosen, f"{reason}, and it fits ({in_mebibytes(chosen.memory)} of {allowed})"
 
 
@@ -232,9 +230,7 @@ def _require_used(leaf: Method, criteria: PlanRequest) -> None:
     )
     one_step = isinstance(criteria.local_steps, int) and criteria.local_steps == 1
     local = " or ".join(f"{{method={method}}}" for method in others if method.takes_local_steps)
-    require_param(
-        one_step or leaf.takes_local_steps, f"{{local_steps}} is for {local}, not {{@chosen}}", chosen=leaf.name
-    )
+    require_param(one_step or leaf.takes_local_steps, f"{{local_steps}} is for {local}, not {{@chosen}}", chosen=leaf.name)
 
 
 def _chosen(dim: int, rank: int, budget: Budget | None, method: str, neighbours: Neighbours) -> tuple[Method, str]:

@@ -105,10 +105,7 @@ class Norms:
         require(len(self.norms) == len(self.beyond), "every norm needs the share of people beyond it")
         good = all(0 < share < 1 for share in self.beyond) and all(0 < norm < math.inf for norm in self.norms)
         require(good, "norms must be positive, and shares between 0 and 1")
-        require(
-            all(np.diff(self.norms) >= 0) and all(np.diff(self.beyond) < 0),
-            "norms must rise, and shares beyond them fall",
-        )
+        require(all(np.diff(self.norms) >= 0) and all(np.diff(self.beyond) < 0), "norms must rise, and shares beyond them fall")
 
     @classmethod
     def read(cls, plain: Any, outliers: Any = None) -> "Norms | None":
@@ -140,9 +137,7 @@ class Norms:
             squares = np.square(rows - mean).sum(axis=1)
         norms = np.sort(np.sqrt(np.maximum(squares, 0.0)))
         # Shares of less than one row say nothing, and norms of zero have no logarithm.
-        places = [
-            (share, norms[math.ceil((1 - share) * len(norms)) - 1]) for share in BEYOND if share * len(norms) >= 1
-        ]
+        places = [(share, norms[math.ceil((1 - share) * len(norms)) - 1]) for share in BEYOND if share * len(norms) >= 1]
         pairs = [(share, float(norm)) for share, norm in places if norm > 0]
         return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs))
 
@@ -206,14 +201,7 @@ class Norms:
 
 
 def kept_by_clipping(
-    norms: Norms | None,
-    *,
-    bound: float,
-    units: bool = False,
-    people: int,
-    values: Array,
-    rng: np.random.Generator,
-    draws: int,
+    norms: Norms | None, *, bound: float, units: bool = False, people: int, values: Array, rng: np.random.Generator, draws: int
 ) -> Array:
     """Plausible ratios, (draws,): variance of unclipped rows along what is found in clipped ones, over the most possible.
 

@@ -109,9 +109,7 @@ class Facts:
         ]
         for name, good, expected in checks:
             require_param(good, f"{{{name}}} must be {expected}, got {{@value}}", value=getattr(self, name))
-        require_param(
-            values == self.dim, f"spectrum has {values} values, but {{dim}} is {self.dim}: give one for each column"
-        )
+        require_param(values == self.dim, f"spectrum has {values} values, but {{dim}} is {self.dim}: give one for each column")
         near = self.neighbours
         require_param(near.protects_a_person, "{neighbours} must protect people, got {@relation}", relation=near.value)
         self._check_center()

@@ -88,13 +88,7 @@ def plan_masks(
         for share in (extent.smallest, 1.0):
             lattice.deviation(1.0, mu=math.sqrt(share) / multiplier, size=2 * extent.entries, several=several)
     return MasksPlan(
-        graph=graph,
-        lattice=lattice,
-        multiplier=multiplier,
-        rounds=each,
-        most_rounds=max_rounds,
-        sessions=sessions,
-        checks=checks,
+        graph=graph, lattice=lattice, multiplier=multiplier, rounds=each, most_rounds=max_rounds, sessions=sessions, checks=checks
     )
 
 
@@ -114,13 +108,7 @@ def masked_terms(
     `people` is the largest number at any site, if public. Signatures are bound to `title`, None for a new one.
     """
     plan = plan_masks(
-        extent,
-        sites=len(roster),
-        budget=budget,
-        survivors=survivors,
-        colluders=colluders,
-        several=several,
-        people=people,
+        extent, sites=len(roster), budget=budget, survivors=survivors, colluders=colluders, several=several, people=people
     )
     return MaskedTerms(
         # Unique for every fit, so that nobody can replay a signature of another fit.

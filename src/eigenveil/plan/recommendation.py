@@ -14,16 +14,7 @@ from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import declared
 from eigenveil.plan.candidates import candidate_of
 from eigenveil.plan.choose import plan_sites, predict
-from eigenveil.plan.facts import (
-    METHODS,
-    Facts,
-    FitParams,
-    Setting,
-    algorithm_phrase,
-    method_phrase,
-    methods_for,
-    parts_of,
-)
+from eigenveil.plan.facts import METHODS, Facts, FitParams, Setting, algorithm_phrase, method_phrase, methods_for, parts_of
 from eigenveil.plan.rehearsal import Forecast, RehearsalTrial, forecast, glimpse
 from eigenveil.plan.spectrum import Spectrum
 
@@ -79,9 +70,7 @@ class Recommendation:
         return None if self.chosen is None else self.chosen.params
 
 
-def advise(
-    facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None
-) -> Recommendation:
+def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None) -> Recommendation:
     """Compare `methods`, by default all acceptable ones, and choose one. `watch` gets each name as its rehearsal
     begins.
 
@@ -123,9 +112,7 @@ def advise(
     # Where random directions are already fair, a larger budget would not make the result more useful.
     wanting = verdict == "hopeless" or (verdict == "works" and best.clipped.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
-    return Recommendation(
-        forecasts=tuple(forecasts), best=best, verdict=verdict, reasons=tuple(reasons), instead=tuple(instead)
-    )
+    return Recommendation(forecasts=tuple(forecasts), best=best, verdict=verdict, reasons=tuple(reasons), instead=tuple(instead))
 
 
 def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
@@ -150,9 +137,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     # The norm of symmetric noise is 2 sqrt(d) of its entries.
     candidate = candidate_of(facts, method)
     entry = candidate.noise / (2 * math.sqrt(facts.dim))
-    if expected_captured_variance(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (
-        1 - nothing
-    ):
+    if expected_captured_variance(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
         return None
     if facts.dim >= _WIDE and facts.people * values[0] * _HIDDEN < math.sqrt(facts.dim) * entry:
         return nothing, nothing
@@ -181,12 +166,7 @@ def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     alike = [option for option in forecasts if option.clipped.value >= best - _ALIKE]
     setting = min((option.setting for option in alike), key=_BY_TRUST.index)
     inside = [option for option in alike if option.setting == setting]
-    sizes: dict[str, Any] = {
-        "dim": facts.dim,
-        "rank": facts.rank,
-        "budget": facts.budget,
-        "neighbours": facts.neighbours,
-    }
+    sizes: dict[str, Any] = {"dim": facts.dim, "rank": facts.rank, "budget": facts.budget, "neighbours": facts.neighbours}
     if setting == "stream":
         usual = declared(StreamingParams)["publish"].default
     elif setting == "curator":
@@ -201,15 +181,10 @@ def _source(facts: Facts) -> str:
 
 
 def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
-    return [
-        "No method is possible within these limits.",
-        *(f"{_begun(option)}: {option.refused}." for option in forecasts),
-    ]
+    return ["No method is possible within these limits.", *(f"{_begun(option)}: {option.refused}." for option in forecasts)]
 
 
-def _without_a_search(
-    facts: Facts, forecasts: tuple[Forecast, ...], watch: Callable[[str], None] | None
-) -> Recommendation:
+def _without_a_search(facts: Facts, forecasts: tuple[Forecast, ...], watch: Callable[[str], None] | None) -> Recommendation:
     """Where a search is one of the reasons why all is refused: whether a bound that is known would help, and what else."""
     names = [option.method for option in forecasts]
     # The spectrum is in units of the bound, so a plan needs no other number.
@@ -223,15 +198,11 @@ def _without_a_search(
     if advice.verdict != "works":
         # Nothing to find, or nothing but noise, however the bound is known.
         instead = tuple(_alternatives(facts, method)) if advice.verdict == "hopeless" else ()
-        return Recommendation(
-            forecasts=forecasts, best=same, verdict=advice.verdict, reasons=advice.reasons, instead=instead
-        )
+        return Recommendation(forecasts=forecasts, best=same, verdict=advice.verdict, reasons=advice.reasons, instead=instead)
     first, *reasons = _all_refused(forecasts)
     instead = tuple(_instead_of_a_search(facts, advice.best))
     if facts.people >= same.min_people:
-        return Recommendation(
-            forecasts=forecasts, best=None, verdict="refused", reasons=(first, *reasons), instead=instead
-        )
+        return Recommendation(forecasts=forecasts, best=None, verdict="refused", reasons=(first, *reasons), instead=instead)
     sought = "units" if facts.seeks == "units" else "a row bound"
     first = f"No method can find {sought} privately among about {facts.people} people at this budget."
     return Recommendation(forecasts=forecasts, best=None, verdict="unfound", reasons=(first, *reasons), instead=instead)
@@ -290,9 +261,7 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
     others = [other for other in forecasts if other is not chosen and not other.refused]
     inside = [other for other in others if other.setting == chosen.setting]
     if inside:
-        shown = "; ".join(
-            f"{other.captured.value:.2f} with {algorithm_phrase(parts_of(other.method)[1])}" for other in inside
-        )
+        shown = "; ".join(f"{other.captured.value:.2f} with {algorithm_phrase(parts_of(other.method)[1])}" for other in inside)
         reasons.append(f"Other methods with the same guarantee would capture: {shown}.")
     elsewhere = {other.setting: other for other in reversed(others) if other.setting != chosen.setting}
     if elsewhere:
@@ -304,15 +273,11 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
             "best, the one that trusts fewest parties was chosen."
         )
     reasons += _left_out(chosen, forecasts)
-    sought = (
-        [{"units": "the units of the columns", "bound": "a row bound"}[facts.seeks]] if facts.seeks is not None else []
-    )
+    sought = [{"units": "the units of the columns", "bound": "a row bound"}[facts.seeks]] if facts.seeks is not None else []
     if sought := [*sought, *["the mean"] * (facts.center == "private")]:
         split = candidate_of(facts, chosen.method).split
         share = 1 - split.main(split.usual) - split.extra
-        reasons.append(
-            f"The search for {' and '.join(sought)} takes about {share:.0%} of the budget. The figures include that."
-        )
+        reasons.append(f"The search for {' and '.join(sought)} takes about {share:.0%} of the budget. The figures include that.")
     if chosen.clipped.value < FAIR:
         reasons.append(
             f"Less than {FAIR:g} of what there is to find in the clipped rows is not much. See below for what would raise it "

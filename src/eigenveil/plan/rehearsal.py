@@ -352,12 +352,7 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, noise_inflation
         shift = math.sqrt(trial.people) * error
     multiplier = noise_inflation * trial.noise_inflation / (trial.mu * math.sqrt(trial.split.main(steps)))
     scene = Scene(
-        gram=trial.people * values,
-        shift=shift,
-        rank=trial.rank,
-        neighbours=trial.neighbours,
-        multiplier=multiplier,
-        seed=seed,
+        gram=trial.people * values, shift=shift, rank=trial.rank, neighbours=trial.neighbours, multiplier=multiplier, seed=seed
     )
     if isinstance(plan, StreamPlan):
         basis = rehearse_blocks(scene, share=plan.block / trial.people, oversample=trial.oversample)
@@ -401,8 +396,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         require(
-            self.low <= self.value <= self.high,
-            f"value must lie from low to high, got {self.low}, {self.value}, {self.high}",
+            self.low <= self.value <= self.high, f"value must lie from low to high, got {self.low}, {self.value}, {self.high}"
         )
 
     def __str__(self) -> str:
@@ -499,9 +493,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
 
 def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Forecast], ...]:
     """The forecast at each epsilon, all else the same. It answers "what would epsilon = 2 buy me?"."""
-    return tuple(
-        (epsilon, forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons
-    )
+    return tuple((epsilon, forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons)
 
 
 def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:

@@ -67,9 +67,7 @@ class Spectrum:
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
-        require(
-            values.ndim == 1 and len(values) >= 1, f"values must be a list of eigenvalues, got shape {values.shape}"
-        )
+        require(values.ndim == 1 and len(values) >= 1, f"values must be a list of eigenvalues, got shape {values.shape}")
         good = bool(np.isfinite(values).all()) and bool((values >= 0).all()) and bool((np.diff(values) <= 0).all())
         require(good, "values must be finite, not negative and largest first")
         total = float(values.sum())
@@ -143,13 +141,9 @@ class Spectrum:
         """
         require_param(dim >= 1, "{dim} must be at least 1, got {@dim}", dim=dim)
         assumed, bound_usage = bound_usage is None, _fill(bound_usage)
+        require_param(explained is None or decay is None, "{explained} and {decay} say the same thing: give one of them")
         require_param(
-            explained is None or decay is None,
-            "{explained} and {decay} say the same thing: give one of them",
-        )
-        require_param(
-            (rank is None) == (explained is None),
-            "{explained} is the share of the first {rank} components: give both or neither",
+            (rank is None) == (explained is None), "{explained} is the share of the first {rank} components: give both or neither"
         )
         spread = _SPREAD_OF_NOTHING if explained is None and decay is None else SPREAD_OF_GUESS
         how = ""
@@ -191,9 +185,7 @@ class Spectrum:
         dim = len(values) if dim is None else dim
         require(1 <= len(values) <= dim, f"variances must be 1 to {dim} numbers, got {len(values)}")
         total = float(values.sum())
-        require(
-            bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero"
-        )
+        require(bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero")
         if row_bound is None:
             values = values * (_fill(bound_usage) / total)
         else:
@@ -317,13 +309,10 @@ class Spectrum:
         >>> Spectrum.from_json(Spectrum.guessed(3).to_json()).dim
         3
         """
-        require(
-            isinstance(plain, Mapping) and plain.get("format") == FORMAT, f"a spectrum must have the format {FORMAT!r}"
-        )
+        require(isinstance(plain, Mapping) and plain.get("format") == FORMAT, f"a spectrum must have the format {FORMAT!r}")
         require(
             # A file also says what it cost.
-            set(plain) - {"guarantee"} == {"format", "source", "spread", "error", "values"}
-            and isinstance(plain["source"], str),
+            set(plain) - {"guarantee"} == {"format", "source", "spread", "error", "values"} and isinstance(plain["source"], str),
             "a spectrum has a source, a spread, an error and values",
         )
         try:

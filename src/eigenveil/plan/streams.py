@@ -71,9 +71,7 @@ def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> in
     return math.ceil(gram_sensitivity(1.0, neighbours) / (mu * noise_target))
 
 
-def stream_split(
-    *, center: bool, bound: bool, units: bool = False, observed: bool = False, count: bool = False
-) -> Split:
+def stream_split(*, center: bool, bound: bool, units: bool = False, observed: bool = False, count: bool = False) -> Split:
     """The shares of the search in the first block: for the mean, with `bound` the norm to clip at, with `units` those.
 
     Where values may be missing, entries that are `observed`, or complete rows, are counted once, in that block.

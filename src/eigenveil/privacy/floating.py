@@ -224,8 +224,7 @@ class FloatSquaresWork(RowSum[Array]):
         off = self.region.stored(block) - center[columns]
         stored = np.bincount(columns, weights=each, minlength=dim)
         return np.asarray(
-            np.bincount(columns, weights=each * np.square(off), minlength=dim)
-            + (weights.sum() - stored) * np.square(center)
+            np.bincount(columns, weights=each * np.square(off), minlength=dim) + (weights.sum() - stored) * np.square(center)
         )
 
 
@@ -315,9 +314,7 @@ def float_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
     # The empty part is for a table without rows: numpy cannot stack an empty list.
     parts = [np.zeros((0, basis.shape[1]))]
     for block in rows.blocks(block_size(rows)):
-        require(
-            block.weights is None, "scores need one row for each person: a table with several rows per person has none"
-        )
+        require(block.weights is None, "scores need one row for each person: a table with several rows per person has none")
         parts.append(_ClippedBlock.of(block, domain, squared=False).times(basis))
     return np.vstack(parts)
 

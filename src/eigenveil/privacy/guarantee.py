@@ -208,9 +208,7 @@ class Guarantee:
 
     def _released(self) -> str:
         """What everyone sees, and then what only some see."""
-        everyone, some = (
-            [item for item in self.released if item.startswith(SEEN_BY) is only] for only in (False, True)
-        )
+        everyone, some = ([item for item in self.released if item.startswith(SEEN_BY) is only] for only in (False, True))
         listed = "; ".join(everyone)
         return f"to everyone: {'. '.join((listed, *map(_capital, some)))}" if some else listed
 
@@ -302,12 +300,7 @@ def _capital(text: str) -> str:
 def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
     # Long words stay whole: people copy names of sites and links from here.
     return textwrap.wrap(
-        visible(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=later,
-        break_long_words=False,
-        break_on_hyphens=False,
+        visible(text), width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
 
 

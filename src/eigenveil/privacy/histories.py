@@ -71,15 +71,11 @@ class Histories(FloatRegion):
     def __post_init__(self) -> None:
         require(1 <= self.min_degree <= _MOST, f"min_degree must lie between 1 and 2^53, got {self.min_degree}")
         if self.columns is not None:
-            require(
-                self.columns.shape == (self.dim,), f"there must be {self.dim} columns, got shape {self.columns.shape}"
-            )
+            require(self.columns.shape == (self.dim,), f"there must be {self.dim} columns, got shape {self.columns.shape}")
             rising = len(self.columns) == 0 or (self.columns[0] >= 0 and bool((np.diff(self.columns) > 0).all()))
             require(rising, "columns must be column numbers from 0, in increasing order and without repetition")
         if self.weights is not None:
-            require(
-                self.weights.shape == (self.dim,), f"there must be {self.dim} weights, got shape {self.weights.shape}"
-            )
+            require(self.weights.shape == (self.dim,), f"there must be {self.dim} weights, got shape {self.weights.shape}")
             sound = bool(((self.weights >= SMALLEST) & (self.weights <= LARGEST)).all())
             require(sound, f"every weight must be positive, between {SMALLEST:g} and {LARGEST:g}")
 
@@ -212,9 +208,7 @@ class Histories(FloatRegion):
             width = basis.shape[1]
             # Of the basis on its grid.
             exact = interaction_products_sensitivity(
-                self.min_degree,
-                largest_row_norm=largest + math.sqrt(width) * 2.0**-36,
-                basis_norm=_on_grid(basis, basis_norm),
+                self.min_degree, largest_row_norm=largest + math.sqrt(width) * 2.0**-36, basis_norm=_on_grid(basis, basis_norm)
             )
             # In each of the two tables the user's scores are off by less than 2^-32 in each of p columns. They enter at most
             # `dim` rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
@@ -243,8 +237,7 @@ class Histories(FloatRegion):
 
     def _require_equal(self) -> None:
         require(
-            self.weights is None,
-            "item weights give user-level privacy only: with neighbours='interaction', leave weights out",
+            self.weights is None, "item weights give user-level privacy only: with neighbours='interaction', leave weights out"
         )
 
 

@@ -27,17 +27,7 @@ from numpy.typing import NDArray
 
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import (
-    CAPACITY,
-    LARGEST_SCALE,
-    REACH,
-    ROOT_HALF,
-    Noise,
-    distance_in_steps,
-    step_of,
-    steps_of,
-    values_of,
-)
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, ROOT_HALF, Noise, distance_in_steps, step_of, steps_of, values_of
 from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
@@ -90,13 +80,11 @@ class Pairing:
         _require_honest(self.graph, self.colluders)
         # The proof that rounded pair noise hides as much as normals needs at least this ratio.
         require(
-            _SMALLEST_RATIO <= self.ratio < math.inf,
-            f"ratio must be finite and at least {_SMALLEST_RATIO:g}, got {self.ratio}",
+            _SMALLEST_RATIO <= self.ratio < math.inf, f"ratio must be finite and at least {_SMALLEST_RATIO:g}, got {self.ratio}"
         )
         min_gain = 1 / (len(self.graph.names) - self.colluders)
         require(
-            min_gain <= self.gain <= 1,
-            f"gain must lie between {min_gain}, one over the honest peers, and 1, got {self.gain}",
+            min_gain <= self.gain <= 1, f"gain must lie between {min_gain}, one over the honest peers, and 1, got {self.gain}"
         )
 
     @classmethod
@@ -263,8 +251,7 @@ class PairedPart:
         """The noise that `of` adds to this value: it follows from public numbers only."""
         sensitivity, shape = private.sensitivity, np.shape(private.value)
         require(
-            0 < sensitivity < math.inf,
-            f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
+            0 < sensitivity < math.inf, f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity"
         )
         return self.pairing.in_steps(sensitivity, self._mu(share), shape, symmetric=private.symmetric)
 
@@ -290,9 +277,7 @@ def _rounded_up(scale: float) -> float:
 
 def _require_honest(graph: Graph, colluders: int) -> None:
     m = len(graph.names)
-    require_param(
-        colluders >= 1, f"{{colluders}} must be at least 1, since every peer knows its own noise, got {colluders}"
-    )
+    require_param(colluders >= 1, f"{{colluders}} must be at least 1, since every peer knows its own noise, got {colluders}")
     require_param(
         m >= colluders + 2,
         f"{m} peers are too few against {colluders} colluder{'s' * (colluders != 1)}: at least two honest peers must hide each "

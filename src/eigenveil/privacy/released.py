@@ -178,9 +178,7 @@ _TILE = 64
 _KEY_WORDS = 4
 
 
-def columns_released(
-    slices: Iterable[Array], *, dim: int, step: float, deviation: float, noise: Noise
-) -> Iterator[Array]:
+def columns_released(slices: Iterable[Array], *, dim: int, step: float, deviation: float, noise: Noise) -> Iterator[Array]:
     """Consecutive slices, (dim, w) for any w, of the columns of a symmetric matrix, in whole steps, with symmetric noise.
 
     >>> parts = columns_released([np.zeros((3, 2)), np.zeros((3, 1))], dim=3, step=1.0, deviation=9.0, noise=Noise.seeded(1))

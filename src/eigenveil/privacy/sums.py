@@ -37,14 +37,7 @@ from eigenveil.core.whole import (
 )
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
-from eigenveil.privacy.floating import (
-    FloatProductsWork,
-    FloatTraceWork,
-    float_gram,
-    float_gram_columns,
-    float_scores,
-    float_sum,
-)
+from eigenveil.privacy.floating import FloatProductsWork, FloatTraceWork, float_gram, float_gram_columns, float_scores, float_sum
 
 __all__ = [
     "add_block",
@@ -80,11 +73,7 @@ def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers |
     """
     if block.sparse:
         for start in range(0, len(block), _SPARSE_ROWS):
-            piece, products, summed = (
-                block.piece(start, _SPARSE_ROWS),
-                WholeSparseGram(domain),
-                WholeSum(domain, sparse=True),
-            )
+            piece, products, summed = (block.piece(start, _SPARSE_ROWS), WholeSparseGram(domain), WholeSum(domain, sparse=True))
             products.take(piece)
             # Around a center, whole sums are rounded.
             if domain.shifted_center is None:
@@ -253,9 +242,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
     basis, unit, parts = on_basis_grid(basis), unit_of(domain), [np.zeros((0, basis.shape[1]))]
     center = domain.shifted_center
     for block in rows.blocks(block_size(rows)):
-        require(
-            block.weights is None, "scores need one row for each person: a table with several rows per person has none"
-        )
+        require(block.weights is None, "scores need one row for each person: a table with several rows per person has none")
         if block.sparse:
             part = domain.to_grid_sparse(block, unit=unit)
             scores = part.rows @ basis
@@ -277,10 +264,7 @@ _MOST_TRACE = 2.0**36
 
 def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
     """The sum, (d,), of the rows in `domain`."""
-    require(
-        not isinstance(rows, Symmetric),
-        "a Symmetric has no rows, so their mean cannot be computed: fit without a center",
-    )
+    require(not isinstance(rows, Symmetric), "a Symmetric has no rows, so their mean cannot be computed: fit without a center")
     if domain.unit is None:
         return Bounded(float_sum(rows, domain), domain.sum_sensitivity(neighbours))
     return exact.bounded_sum(rows, domain=domain, neighbours=neighbours)

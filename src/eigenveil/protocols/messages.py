@@ -65,9 +65,7 @@ class Contribution(_InRound):
 
     arrays: tuple[Array, ...]
     missing: tuple[str, ...] = ()  # Of the sites below an inner node of a tree: those that are not in the part.
-    half: bool = (
-        False  # The arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
-    )
+    half: bool = False  # The arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
 
 
 @final

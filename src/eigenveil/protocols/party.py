@@ -91,9 +91,7 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def run_pooled(
-    task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism, *, begun: State | None = None
-) -> Result:
+def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism, *, begun: State | None = None) -> Result:
     """The result of `task` on `rows`; each round's total leaves through `mechanism`. A task that has `begun` goes on from there.
 
     >>> import numpy as np

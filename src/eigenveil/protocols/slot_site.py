@@ -142,9 +142,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._stored_parts:
             return Decline(round_)
-        return Contribution(
-            round=round_, arrays=self._stored_parts[slot], half=self._task.has_symmetric_parts(question)
-        )
+        return Contribution(round=round_, arrays=self._stored_parts[slot], half=self._task.has_symmetric_parts(question))
 
 
 Words = NDArray[np.uint64]
@@ -193,10 +191,7 @@ class MaskedSlotMember(SlotParty[Words]):
         return self._kept_once(
             slot,
             lambda: self._share(slot).of(
-                task.private(question, closed),
-                label=task.label(question),
-                share=task.share(question),
-                slot=task.slot(question),
+                task.private(question, closed), label=task.label(question), share=task.share(question), slot=task.slot(question)
             ),
         )
 

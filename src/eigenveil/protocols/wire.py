@@ -368,19 +368,12 @@ _FORMS: Final[Mapping[type[Body], _Form]] = {
     messages.Decline: _Form(kind="decline"),
     messages.Done: _Form(kind="done", has_arrays=True),
     messages.StepRequest: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
-    messages.StepReply: _Form(
-        kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True
-    ),
+    messages.StepReply: _Form(kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True),
     messages.Masked: _Form(kind="masked", vector="limbs", pieces=("signature",)),
     messages.PartialSum: _Form(
-        kind="pass",
-        head={"step": _whole, "stage": _stage, "without": _names, "base": _whole},
-        vector="values",
-        pieces=("terms",),
+        kind="pass", head={"step": _whole, "stage": _stage, "without": _names, "base": _whole}, vector="values", pieces=("terms",)
     ),
-    messages.ResendRequest: _Form(
-        kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)
-    ),
+    messages.ResendRequest: _Form(kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)),
     messages.KeepAlive: _Form(kind="here"),
     messages.PeersDropped: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
     messages.PeerKey: _Form(

@@ -51,10 +51,7 @@ class Interactions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "matrix", checked_interactions(self.matrix, name="matrix"))
-        for kind, names, count in (
-            ("users", self.users, self.matrix.shape[0]),
-            ("items", self.items, self.matrix.shape[1]),
-        ):
+        for kind, names, count in (("users", self.users, self.matrix.shape[0]), ("items", self.items, self.matrix.shape[1])):
             if names is None:
                 continue
             require(
@@ -86,13 +83,10 @@ class Interactions:
             "{min_rating} must be a finite number, got {@given}",
             given=min_rating,
         )
-        require_param(
-            missing is None or is_real(missing), "{missing} must be None or a number, got {@given}", given=missing
-        )
+        require_param(missing is None or is_real(missing), "{missing} must be None or a number, got {@given}", given=missing)
         require_param(
             missing is not None or min_rating > 0 or sp.issparse(ratings),
-            "{missing} is required with {min_rating=}, because zeros would count as interactions. Pass the code for "
-            "'not rated'",
+            "{missing} is required with {min_rating=}, because zeros would count as interactions. Pass the code for 'not rated'",
             min_rating=min_rating,
         )
 
@@ -240,9 +234,7 @@ def _entries(matrix: Any, name: str) -> Any:
 def _from_pandas(frame: Any, name: str) -> Any:
     """A pandas frame as an array, or as a sparse matrix if every column is sparse. Missing values become NaN."""
     bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
-    require(
-        not bad, f"{name}: these columns are not numbers: {join_names(bad)}. Leave them out or code them as numbers"
-    )
+    require(not bad, f"{name}: these columns are not numbers: {join_names(bad)}. Leave them out or code them as numbers")
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()
     return frame.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -102,13 +102,9 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
 
     def __post_init__(self) -> None:
         require(0 <= self.degrees_share < 1, f"degrees_share must lie in [0, 1), got {self.degrees_share}")
-        require(
-            self.keep is None or self.degrees_share > 0, "keep needs released degrees: degrees_share must be positive"
-        )
+        require(self.keep is None or self.degrees_share > 0, "keep needs released degrees: degrees_share must be positive")
         require(self.keep is None or self.columns is None, "give keep or columns, not both")
-        require(
-            not self.weigh or self.degrees_share > 0, "weigh needs released degrees: degrees_share must be positive"
-        )
+        require(not self.weigh or self.degrees_share > 0, "weigh needs released degrees: degrees_share must be positive")
         require(not self.weigh or self.weights is None, "give weigh or weights, not both")
 
     def start(self) -> ItemState:
@@ -136,18 +132,12 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
         if question.stage == "components":
             require(len(question.arrays) >= 2, "the question must contain the items kept and their weights")
             columns, weights = question.arrays[:2]
-            require(
-                columns.shape == ((0,) if self.keep is None else (self.keep,)),
-                "the question has the wrong number of items",
-            )
+            require(columns.shape == ((0,) if self.keep is None else (self.keep,)), "the question has the wrong number of items")
             # A question has only float64 arrays, so column numbers come as floats.
             whole = bool(((columns >= 0) & (columns < self.dim)).all()) and bool((columns == np.floor(columns)).all())
             require(whole and bool((np.diff(columns) > 0).all()), "items must be column numbers in increasing order")
             # `Histories` checks that they are positive.
-            require(
-                weights.shape == ((self._used,) if self.weigh else (0,)),
-                "the question's weights do not match its items",
-            )
+            require(weights.shape == ((self._used,) if self.weigh else (0,)), "the question's weights do not match its items")
         task, inner = self._unwrap_question(question)
         task.require_question(inner)
 
@@ -291,9 +281,7 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
         if made is None or not all(
             left is right or np.array_equal(left, right) for left, right in zip(made[0], key, strict=True)
         ):
-            domain = Histories(
-                dim=self._used, min_degree=self.min_degree, columns=columns, weights=weights, claimed=self.claimed
-            )
+            domain = Histories(dim=self._used, min_degree=self.min_degree, columns=columns, weights=weights, claimed=self.claimed)
             made = (key, self.components(domain=domain))
             self._made["components"] = made
         return made[1]
@@ -346,9 +334,7 @@ def recommender_guarantee(parties: Parties, result: FoundItems, *, given_degrees
             degrees_given=given_degrees,
         ),
         seen_by=OneHolder("a fit in rounds") if alone else seen_by_hub(parties),
-        released=items_released(
-            degrees=result.degrees is not None, n_kept=study.keep, parts=alone and spec.at_sites is not None
-        ),
+        released=items_released(degrees=result.degrees is not None, n_kept=study.keep, parts=alone and spec.at_sites is not None),
         charges=charged(parties),
         reproducible=spec.seed is not None,
         people=users_of(parties),

@@ -236,9 +236,7 @@ FOR_THAT_USER = (
     "alone (joint differential privacy). Shown to anybody else, they reveal the history."
 )
 
-_NOBODY = (
-    "This file does not protect the users whose histories it was made from. Show recommendations only to their user."
-)
+_NOBODY = "This file does not protect the users whose histories it was made from. Show recommendations only to their user."
 
 _MOST_ITEMS = 10**8
 # Filtered histories in memory at once, counted in numbers.
@@ -278,16 +276,13 @@ class ItemSpace:
         else:
             require(self.columns.shape == (count,), f"columns must have shape ({count},), got {self.columns.shape}")
             inside = len(self.columns) == 0 or (self.columns[0] >= 0 and self.columns[-1] < self.dim)
-            require(
-                bool(inside and (np.diff(self.columns) > 0).all()), "columns must be item numbers in increasing order"
-            )
+            require(bool(inside and (np.diff(self.columns) > 0).all()), "columns must be item numbers in increasing order")
         if self.degrees is not None:
             require(self.degrees.shape == (count,), f"degrees must have shape ({count},), got {self.degrees.shape}")
             sound = bool((np.isfinite(self.degrees) & (self.degrees > 0)).all())
             require(sound, "degrees must be positive and finite")
         require(
-            self.items is None or len(self.items) == self.dim,
-            f"items must have {self.dim} names, got {len(self.items or ())}",
+            self.items is None or len(self.items) == self.dim, f"items must have {self.dim} names, got {len(self.items or ())}"
         )
         require(0 < self.dim <= _MOST_ITEMS, f"dim must lie in 1..{_MOST_ITEMS}, got {self.dim}")
         if self.items is not None:
@@ -309,16 +304,13 @@ class ItemSpace:
         alone = hasattr(rows, "iloc") and rows.ndim == 1
         names = tuple(map(str, rows.index)) if alone else names_of(rows)
         require(
-            names is None or self.items is None or names == self.items,
-            "row must have the items of this space, in the same order",
+            names is None or self.items is None or names == self.items, "row must have the items of this space, in the same order"
         )
         matrix = rows if sp.issparse(rows) else np.asarray(rows) if not hasattr(rows, "columns") else rows
         if getattr(matrix, "ndim", 2) == 1:
             matrix = matrix.reshape(1, -1)
         checked = checked_interactions(matrix, name="row")
-        require(
-            checked.shape[1] == self.dim, f"row must have {self.dim} entries, one for each item, got {checked.shape[1]}"
-        )
+        require(checked.shape[1] == self.dim, f"row must have {self.dim} entries, one for each item, got {checked.shape[1]}")
         return checked
 
     def scores(self, rows: Any) -> Array:

@@ -209,9 +209,7 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         return _by(terms, terms.method, f"{terms.method} was asked for")
     memory = pairs_memory(terms.n_kept)
     if memory > MEMORY_LIMIT:
-        why = (
-            f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
-        )
+        why = f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
         return _by(terms, _EXACT if terms.budget is None else _PRODUCTS, f"{_PRODUCTS}: {why}")
     reason = f"{_PAIRS}: one release of all pairs of items, which fit ({in_mebibytes(memory)} MiB)"
     pairs = _by(terms, _PAIRS, reason)
@@ -219,9 +217,7 @@ def _planned(terms: ItemTerms) -> ItemPlan:
     if pairs.expected is None or pairs.expected.share >= _FAIR:
         return pairs
     products = _by(
-        terms,
-        _PRODUCTS,
-        f"{_PRODUCTS}: with this many items per direction, products need far less noise than all pairs",
+        terms, _PRODUCTS, f"{_PRODUCTS}: with this many items per direction, products need far less noise than all pairs"
     )
     quieter = _entry_noise(terms, products) < _QUIETER * _entry_noise(terms, pairs)
     return products if quieter and math.isfinite(products.longest) else pairs
@@ -240,9 +236,7 @@ def _by(terms: ItemTerms, method: str, reason: str) -> ItemPlan:
         # the noise of all others.
         longest = math.sqrt(width / terms.n_kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
-    plan = ItemPlan(
-        method=method, width=width, shares=shares, degrees_share=part, expected=None, reason=reason, longest=longest
-    )
+    plan = ItemPlan(method=method, width=width, shares=shares, degrees_share=part, expected=None, reason=reason, longest=longest)
     return replace(plan, expected=_expected(terms, plan))
 
 
@@ -288,9 +282,7 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
     # A user with n items gives n / sqrt(n) votes in all.
     votes = terms.users * math.sqrt(terms.usual_history) * shares / sizes
     near = Histories(dim=terms.dim, min_degree=terms.min_degree)
-    noise = (
-        near.sum_sensitivity(terms.neighbours) * terms.noise_inflation / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
-    )
+    noise = near.sum_sensitivity(terms.neighbours) * terms.noise_inflation / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
     # The noisy count from which on about `kept` items are kept.
     low, high = votes[-1] - 10 * noise, votes[0] + 10 * noise
     for _ in range(60):
@@ -310,9 +302,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
         # Without a cap, some row of a basis that has found something has a norm near one.
-        sensitivity = interaction_products_sensitivity(
-            terms.min_degree, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
-        )
+        sensitivity = interaction_products_sensitivity(terms.min_degree, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0)
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 
@@ -342,9 +332,7 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         yield Change("{n_components=}", {"n_components": 8})
     other = replace(terms, neighbours=Neighbours.INTERACTION)
     if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
-        yield Change(
-            "{unit=}, a weaker guarantee: it protects one interaction of a user, not all of them", {"unit": "item"}
-        )
+        yield Change("{unit=}, a weaker guarantee: it protects one interaction of a user, not all of them", {"unit": "item"})
 
 
 def _best_number_of_items(terms: ItemTerms) -> int | None:

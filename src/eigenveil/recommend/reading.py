@@ -15,16 +15,7 @@ import scipy.sparse as sp
 from eigenveil.core.rows import Rows
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.engines import engine_of
-from eigenveil.data.formats import (
-    FORMATS,
-    FileParams,
-    Format,
-    NamedTable,
-    by_ending,
-    format_of,
-    open_named,
-    require_options,
-)
+from eigenveil.data.formats import FORMATS, FileParams, Format, NamedTable, by_ending, format_of, open_named, require_options
 from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_columns
 from eigenveil.data.frames import in_memory
 from eigenveil.data.number_texts import MissingMarks
@@ -37,13 +28,7 @@ from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.recommend import InteractionsParams
 from eigenveil.params.declare import keywords_in, takes
-from eigenveil.recommend.interactions import (
-    Interactions,
-    checked_interactions,
-    is_whole,
-    ones_at,
-    require_names_of_one_line,
-)
+from eigenveil.recommend.interactions import Interactions, checked_interactions, is_whole, ones_at, require_names_of_one_line
 from eigenveil.recommend.item_fit import Items
 
 __all__ = [
@@ -133,9 +118,7 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
         len(set(wanted)) == len(wanted),
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
-    require_param(
-        min_rating is None or value is not None, "{min_rating} needs a column of values: name it with {value}"
-    )
+    require_param(min_rating is None or value is not None, "{min_rating} needs a column of values: name it with {value}")
     # What stands in the first line of a text or a sheet may be a person's. Other formats declare their names.
     _require_columns(path, names, wanted, header=format_.has_header)
     table = _lines(opened, user, item, value)
@@ -172,9 +155,7 @@ def _read_matrix(
         raise
     except Exception:
         # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy quotes indices.
-        raise ValueError(
-            f"{path} cannot be read as {format_.word}: it is damaged, or has no matrix of numbers"
-        ) from None
+        raise ValueError(f"{path} cannot be read as {format_.word}: it is damaged, or has no matrix of numbers") from None
     require(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
@@ -186,9 +167,7 @@ def _read_matrix(
     return Interactions(matrix, None, items)
 
 
-def columns_not_read(
-    path: str | Path, *, user: str, item: str, value: str | None, how: FileParams | None = None
-) -> list[str]:
+def columns_not_read(path: str | Path, *, user: str, item: str, value: str | None, how: FileParams | None = None) -> list[str]:
     """The columns that `read_interactions` would not read; none of a matrix.
 
     If one of them contains ratings, every line counts, even where the user disliked the item.
@@ -205,11 +184,7 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
-        has = (
-            f"it has {join_names(names)}"
-            if shown
-            else "its first line may not be a header, or is not separated by commas"
-        )
+        has = f"it has {join_names(names)}" if shown else "its first line may not be a header, or is not separated by commas"
         text = verbatim(f"{path} has no column {join_names(map(repr, missing))}; {has}")
         raise ParameterError(f"{text}. Name the columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
@@ -248,8 +223,7 @@ def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]
         column = column.cast(column.type.value_type)
     text = types.is_string(column.type) or types.is_large_string(column.type) or types.is_null(column.type)
     require(
-        text or types.is_integer(column.type),
-        f"column {name!r} must contain names, as text or whole numbers, got {column.type}",
+        text or types.is_integer(column.type), f"column {name!r} must contain names, as text or whole numbers, got {column.type}"
     )
     codes = column.dictionary_encode().combine_chunks()
     identifiers = codes.dictionary.cast(pa.string()).to_pylist()
@@ -277,9 +251,7 @@ def _kept(table: Any, value: str, min_rating: float | None) -> Any:
     ones = values == 1
     if not bool((ones | (values == 0)).all()):
         text = verbatim(f"column {value!r} must contain 1 for an interaction or 0 for none")
-        raise ParameterError(
-            f"{text}. If it contains ratings, set the lowest that counts as an interaction with {{min_rating}}"
-        )
+        raise ParameterError(f"{text}. If it contains ratings, set the lowest that counts as an interaction with {{min_rating}}")
     return ones
 
 
@@ -291,9 +263,7 @@ def _listed(items: Sequence[str | int] | str | Path, column: str) -> tuple[str, 
         wrong = next((item for item in items if not isinstance(item, str) and not is_whole(item)), None)
         require_param(wrong is None, "{items} must be names, as text or whole numbers, got {@wrong}", wrong=wrong)
         names, where = [str(item) for item in items], "{items}"
-    require_param(
-        len(names) > 0 and "" not in names, f"{where} must list at least one item, and every item needs a name"
-    )
+    require_param(len(names) > 0 and "" not in names, f"{where} must list at least one item, and every item needs a name")
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     require_param(twice is None, f"{where} must list every item once, but has {{@twice}} more than once", twice=twice)
     return tuple(names)
@@ -345,8 +315,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
             dim, first = matrix.shape[1], name
             require(dim >= 2, f"{name} has {dim} item: a recommender needs at least 2")
         require(
-            matrix.shape[1] == dim,
-            f"{name} has {matrix.shape[1]} items, but {first} has {dim}: all sites need the same columns",
+            matrix.shape[1] == dim, f"{name} has {matrix.shape[1]} items, but {first} has {dim}: all sites need the same columns"
         )
         require(
             items is None or join_names is None or items == join_names,
@@ -370,9 +339,7 @@ def _histories(X: Any, name: str) -> tuple[Any, Names]:
     X = in_memory(X)
     engine = engine_of(X)
     if engine is None or not engine.stays:
-        return checked_interactions(
-            X if isinstance(X, Interactions) else _two_dimensional(X, name), name=name
-        ), names_of(X)
+        return checked_interactions(X if isinstance(X, Interactions) else _two_dimensional(X, name), name=name), names_of(X)
     # A Delayed has every attribute, so what it lacks would not tell.
     array = isinstance(getattr(X, "ndim", None), int) and not hasattr(X, "columns")
     require(array, f"{name} must be a {engine.title} array of users and items. Make one with to_dask_array")
@@ -384,9 +351,7 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
     if items is None:
         return None, None
     if is_real(items) and isinstance(items, numbers.Integral):
-        require_param(
-            2 <= int(items) <= dim, f"{{items}} must lie in 2..{dim}, the number of items, got {{@given}}", given=items
-        )
+        require_param(2 <= int(items) <= dim, f"{{items}} must lie in 2..{dim}, the number of items, got {{@given}}", given=items)
         return None, int(items)
     join_names = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)
     kind = type(items).__name__

@@ -15,15 +15,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours
-from eigenveil.errors import (
-    HopelessBudget,
-    ParameterError,
-    ParameterWarning,
-    ProtocolError,
-    QuorumLost,
-    require,
-    require_param,
-)
+from eigenveil.errors import HopelessBudget, ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, rank_of, seed_of, simulated_network, warn_if_weak
 from eigenveil.estimators.federated.parties import FederatedSimulation, place_of_noise
 from eigenveil.estimators.federated.spec import FederatedSpec, masks_of, share_of
@@ -38,15 +30,7 @@ from eigenveil.params.values import Numbers
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
 from eigenveil.recommend.item_space import ItemSpace
-from eigenveil.recommend.plan import (
-    ASSUMED_HISTORY,
-    ItemPlan,
-    ItemTerms,
-    default_delta,
-    directions,
-    plan_items,
-    require_room,
-)
+from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, default_delta, directions, plan_items, require_room
 from eigenveil.recommend.reading import degrees_of, items_of, read_histories
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -309,9 +293,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             people=None,
             settings=asked_settings(self),
             # Where the number of users is protected, so is how many are at each site.
-            sizes={name: float(rows.shape[0]) for name, rows in sites.items()}
-            if terms.neighbours.count_is_public
-            else None,
+            sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.neighbours.count_is_public else None,
             # A user is a person: all that they did is one row.
             grouped=True,
         )
@@ -365,22 +347,15 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             "below one over it",
         )
         require_param(
-            self.epsilon is None
-            or self.neighbours != "add-remove"
-            or self.users_at_least is not None
-            or self.on_noise == "warn",
+            self.epsilon is None or self.neighbours != "add-remove" or self.users_at_least is not None or self.on_noise == "warn",
             "{users_at_least} is required with {neighbours=add-remove}, to say before anything is spent whether the budget is "
             "enough. The number of users is private, so pass a number that you know without looking at the data. To fit "
             "without a forecast, set {on_noise=warn}",
             on_noise="warn",
         )
         if self.normalise == "both":
-            require_param(
-                self.item_degrees is not None, "{normalise=both} needs {item_degrees}: public numbers, or 'private'"
-            )
-            require_param(
-                self.unit == "user", "{normalise=both} is for {unit=user}: the effect of one item is not bounded"
-            )
+            require_param(self.item_degrees is not None, "{normalise=both} needs {item_degrees}: public numbers, or 'private'")
+            require_param(self.unit == "user", "{normalise=both} is for {unit=user}: the effect of one item is not bounded")
 
     def _budget(self, users: int | None, dim: int) -> Budget | None:
         delta = self.delta
@@ -399,9 +374,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         if self.history is None:
             # What the planner assumed and the caller may know better.
             assumed = max(ASSUMED_HISTORY, self.min_degree)
-            instead += (
-                f". This assumes about {assumed} items per user. If you know better without looking, set {{history}}"
-            )
+            instead += f". This assumes about {assumed} items per user. If you know better without looking, set {{history}}"
         if plan.hopeless:
             beyond = f", and {expected.beyond:.0%} of what lies beyond popularity" if self.n_components != 1 else ""
             why = (

@@ -207,9 +207,7 @@ def _in_json(name: str) -> int:
 class LocalStar:
     """Runs `hub` and `others`, its sites and nodes, until the hub has its result. Changes in place."""
 
-    def __init__(
-        self, hub: Hub[Any], others: Iterable[Party], *, faults: Faults | None = None, seed: int | None = None
-    ) -> None:
+    def __init__(self, hub: Hub[Any], others: Iterable[Party], *, faults: Faults | None = None, seed: int | None = None) -> None:
         self.hub = hub
         self.parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in others}
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)

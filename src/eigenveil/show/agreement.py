@@ -119,9 +119,7 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
     own, few = f"{whose} peer's own sums", study.params.colluders
     match study.trust:
         case "pairwise":
-            collusion = (
-                "one peer tells the others everything" if few == 1 else f"{few} peers tell the others everything"
-            )
+            collusion = "one peer tells the others everything" if few == 1 else f"{few} peers tell the others everything"
             return (
                 f"The other peers will learn {own} under noise. Part of it is shared between pairs of peers and cancels "
                 f"only in sums over all of them. The guarantee holds even if {collusion}."
@@ -140,9 +138,7 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
 def _task(study: "StudyFile") -> Iterator[Fact]:
     task = study.params
     components = (
-        "the first principal component"
-        if task.n_components == 1
-        else f"the first {task.n_components} principal components"
+        "the first principal component" if task.n_components == 1 else f"the first {task.n_components} principal components"
     )
     how = "a method chosen from public numbers" if task.method == "auto" else f"the method {task.method}"
     mean = ", the mean of all rows" if isinstance(task.center, str) else ""
@@ -154,9 +150,7 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
     )
     yield Fact("People", _people(study))
     if isinstance(task.row_bound, float) and not isinstance(task.scale, str):
-        yield Fact(
-            "Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{_in_units(study)}"
-        )
+        yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{_in_units(study)}")
     elif isinstance(task.scale, str) or (study.budget is not None and task.column_bounds is None):
         yield from _search(study)
     if task.missing != "refuse":
@@ -217,11 +211,7 @@ def _people(study: "StudyFile") -> str:
     if person is not None:
         return f'the column "{person}" says whose row it is. It stays at its site. All rows of a person count as one.'
     # A rehearsal has no cost to compare with, so it gets no such sentence.
-    less = (
-        " A person with several rows is protected less than the stated cost."
-        if study.private and study.seed is None
-        else ""
-    )
+    less = " A person with several rows is protected less than the stated cost." if study.private and study.seed is None else ""
     return f"no column says whose row it is, so each row is taken for a different person.{less}"
 
 
@@ -279,9 +269,7 @@ def _gaps(study: "StudyFile") -> str:
                 f"that: {groups}. A group that lacks one column counts as missing.{cost}"
             )
         case "drop":
-            return (
-                f"rows that lack a value are left out. How many {_counted(study)} are left is protected like the rows."
-            )
+            return f"rows that lack a value are left out. How many {_counted(study)} are left is protected like the rows."
         case "fill" | "refuse":
             return "public values in the study file take the place of missing ones."
         case _:
@@ -322,9 +310,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         return
     near = Neighbours(params.neighbours)
     against = "against the party that sees most"
-    yield Fact(
-        "Cost", f"for each {study.unit.kind} at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}."
-    )
+    yield Fact("Cost", f"for each {study.unit.kind} at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}.")
     # Where a study makes numbers of people public, it does so for each party.
     each = f" How many {_counted(study)} each {_role(study)} has is public."
     # Of whole people only where a column names them, or where they may have rows at several sites.
@@ -340,9 +326,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         epsilon, delta = (value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta))
         yield Fact("Cost against others", f"epsilon {epsilon:g} at delta {delta:g} against everyone except the hub.")
     if params.person_sites > 1:
-        yield Fact(
-            "People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites."
-        )
+        yield Fact("People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites.")
 
 
 def _count(study: "StudyFile") -> str:
@@ -369,9 +353,7 @@ def _losses(study: "StudyFile", params: PeerStudy) -> str:
     everyone = len(fatal) == len(study.peers)
     if everyone or not params.restarts:
         no_room = ["its budget has no room to begin a round again ([privacy] restarts)"] if not params.restarts else []
-        too_few = (
-            ["too few would be left, or a graph would fall apart, which more peers or edges mend"] if everyone else []
-        )
+        too_few = ["too few would be left, or a graph would fall apart, which more peers or edges mend"] if everyone else []
         why = "; ".join(no_room + too_few)
         return (
             f"NOT ONE MAY STOP. If any of the {len(study.peers)} peers is lost after it has sent something, the study ends "

@@ -24,15 +24,7 @@ from eigenveil.params.declare import as_options, declared
 from eigenveil.params.values import text_of
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.console import Line
-from eigenveil.show.terminal import (
-    Bar,
-    BarChart,
-    guarantee_panel,
-    guarantee_values,
-    labelled,
-    simple_table,
-    warning_panel,
-)
+from eigenveil.show.terminal import Bar, BarChart, guarantee_panel, guarantee_values, labelled, simple_table, warning_panel
 
 if TYPE_CHECKING:
     from eigenveil.show.console import View
@@ -120,9 +112,7 @@ class Asked:
         """The fit to run next, with these bounds on the command line or from the file that contains them."""
         # A search without privacy, for a public table, prints a fit without privacy.
         private = self.settings["epsilon"] is not None
-        same = {
-            name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))
-        }
+        same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))}
         own = [*self.reading]
         if self.target is not None:
             # The file contains the scale too.
@@ -164,9 +154,7 @@ class BoundsAnswer:
             **guarantee_values(bounds.guarantee),
             "next": [step.command for step in steps],
         }
-        return cls(
-            named=named, plain=plain, view=Group(*body, Text(""), guarantee_panel(bounds.guarantee)), steps=steps
-        )
+        return cls(named=named, plain=plain, view=Group(*body, Text(""), guarantee_panel(bounds.guarantee)), steps=steps)
 
 
 def _listed(array: Any) -> Any:
@@ -300,8 +288,7 @@ def _columns_view(bounds: ColumnBoundsResult) -> Iterator[RenderableType]:
         return
     off = _give_or_take(bounds.error, f"{bounds.error:.1%}")
     yield Text.assemble(
-        ("column bounds: ", "bold"),
-        f"about {bounds.clipped:.1%} of people are clipped on each side of each column{off}.",
+        ("column bounds: ", "bold"), f"about {bounds.clipped:.1%} of people are clipped on each side of each column{off}."
     )
     yield from _noted(bounds.note)
     table = simple_table("column", "low", "high", "", no_wrap=True)

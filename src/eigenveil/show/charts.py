@@ -80,11 +80,7 @@ _PLAN_HEADER: Final = ("epsilon", "captured", "from", "to", "largest angle, as a
 
 
 def scree_chart(
-    variances: Sequence[float],
-    *,
-    floor: float = 0.0,
-    spans: Sequence[Ends] = (),
-    shares: Sequence[float] = (),
+    variances: Sequence[float], *, floor: float = 0.0, spans: Sequence[Ends] = (), shares: Sequence[float] = ()
 ) -> Chart:
     """The variance along each component, with the noise `floor` and an interval for each, if there is one.
 
@@ -212,12 +208,7 @@ def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -
     extent = f"From {min(shares):.0%} to {max(shares):.0%}"
     rows = tuple((name, f"{share:.1%}") for name, share in zip(names, shares, strict=True))
     return Chart(
-        title=title,
-        description=f"{extent}.",
-        height=22.0 * len(rows) + 6,
-        marks=marks,
-        header=("name", "share"),
-        rows=rows,
+        title=title, description=f"{extent}.", height=22.0 * len(rows) + 6, marks=marks, header=("name", "share"), rows=rows
     )
 
 
@@ -242,9 +233,7 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
                 colour = "first" if part[at] >= 0 else "second"
                 tip = f"{names[at]}, component {number + 1}: {part[at]:+.3f}"
                 marks.append(bar(x + 0.5, y + 0.5, x + cell - 0.5, y + 14.5, colour, opacity=strength, text=tip))
-    shown = (
-        "All columns." if len(order) == len(names) else f"The {len(order)} of {len(names)} columns that matter most."
-    )
+    shown = "All columns." if len(order) == len(names) else f"The {len(order)} of {len(names)} columns that matter most."
     summary = f"{shown} Strong colours are large weights: blue for positive, orange for negative, up to {largest:.2f}."
     rows: list[tuple[Cell, ...]] = [(names[at], *(float(part[at]) for part in weights)) for at in order]
     header = ("column", *(str(number) for number in range(1, count + 1)))
@@ -342,13 +331,10 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
             marks.append(bar(x + inner, y + inner, x + cell - inner, y + 14 - inner, colour, text=tip))
     summary = "All answered in every round." if not missed else f"{len(missed)} of {len(sites)} missed a round."
     if missed and len(shown) < len(sites):
-        summary += (
-            " Only those are drawn." if len(shown) == len(missed) else f" The first {len(shown)} of them are drawn."
-        )
+        summary += " Only those are drawn." if len(shown) == len(missed) else f" The first {len(shown)} of them are drawn."
     # If nobody missed a round, the sentence above says everything.
     rows = tuple(
-        (name, sum(name in responders for responders in answered), len(answered))
-        for name in (shown if missed else shown[:0])
+        (name, sum(name in responders for responders in answered), len(answered)) for name in (shown if missed else shown[:0])
     )
     height = top + 14.0 * len(shown) + 6
     return Chart(
@@ -385,23 +371,12 @@ def budget_chart(epsilon: float) -> Chart:
     summary = f"Epsilon {epsilon:.4g} is called {name}. At most 1 is strong, up to 10 reasonable, and more is weak."
     rows = (*((f"{low:g} to {high:g}", text) for low, high, text, _ in RANGES), ("this result", f"{epsilon:.6g}"))
     return Chart(
-        title="Epsilon on a scale",
-        description=summary,
-        height=76.0,
-        marks=marks,
-        header=("epsilon", "called"),
-        rows=rows,
+        title="Epsilon on a scale", description=summary, height=76.0, marks=marks, header=("epsilon", "called"), rows=rows
     )
 
 
 def plan_chart(
-    points: Sequence[EpsilonPoint],
-    *,
-    target: float,
-    title: str,
-    note: str = "",
-    mark: str = "asked",
-    of: str = "clipped rows",
+    points: Sequence[EpsilonPoint], *, target: float, title: str, note: str = "", mark: str = "asked", of: str = "clipped rows"
 ) -> Chart:
     """What an epsilon buys: captured variance and largest sine with their intervals, and random directions.
 
@@ -410,9 +385,7 @@ def plan_chart(
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)
-    plane = Plane(
-        x_from=ordered[0].epsilon, x_to=ordered[-1].epsilon, y_from=0.0, y_to=1.0, top=34.0, bottom=214.0, log_x=True
-    )
+    plane = Plane(x_from=ordered[0].epsilon, x_to=ordered[-1].epsilon, y_from=0.0, y_to=1.0, top=34.0, bottom=214.0, log_x=True)
     marks = [*plane.levels(_QUARTERS)]
     marks += plane.below(_apart(plane, [point.epsilon for point in ordered], target), "epsilon")
     x_target = plane.x(target)
@@ -425,10 +398,7 @@ def plan_chart(
         ("second", [(point.epsilon, point.sine) for point in ordered]),
         ("first", [(point.epsilon, point.captured) for point in ordered]),
     ):
-        marks += [
-            _band(plane, spans, colour),
-            line([plane.at(at, span.value) for at, span in spans], colour, width=2.0),
-        ]
+        marks += [_band(plane, spans, colour), line([plane.at(at, span.value) for at, span in spans], colour, width=2.0)]
         marks += [dot(*plane.at(at, span.value), colour) for at, span in spans]
     marks.append(line([plane.at(point.epsilon, point.nothing) for point in ordered], "muted", dashed=True, width=1.2))
     for x, colour, text in _PLAN_KEYS:
@@ -476,10 +446,6 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     marks.append(words(plane.right, plane.bottom + 17, f"{ends[0][1]:.3g}", anchor="end"))
     # Half transparent, so that rows on top of each other look denser.
     marks += [dot(*plane.at(*score), "bad", radius=2.0, opacity=0.5) for score in scores]
-    summary = (
-        f"{len(scores)} row{'s' * (len(scores) != 1)} along components 1 and 2. Raw data of the people in these rows."
-    )
+    summary = f"{len(scores)} row{'s' * (len(scores) != 1)} along components 1 and 2. Raw data of the people in these rows."
     # No table: the numbers themselves are in the owner's file of scores.
-    return Chart(
-        title="Scores of the rows: RAW DATA", description=summary, height=370.0, marks=marks, header=(), rows=()
-    )
+    return Chart(title="Scores of the rows: RAW DATA", description=summary, height=370.0, marks=marks, header=(), rows=())

@@ -62,9 +62,7 @@ def busy(message: str) -> Iterator[None]:
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Progress(
-        SpinnerColumn(), TextColumn(message), TimeElapsedColumn(), console=console, transient=True
-    ) as spinner:
+    with Progress(SpinnerColumn(), TextColumn(message), TimeElapsedColumn(), console=console, transient=True) as spinner:
         spinner.add_task(message, total=None)
         yield
 

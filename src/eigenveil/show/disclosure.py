@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 # Facts that the screen tells in its own, more exact words.
 _TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "People", "Cost", "Restarts"})
-_REHEARSAL: Final = (
-    "A REHEARSAL: anyone who has the study file can subtract all noise. NO PERSON IN THIS TABLE IS PROTECTED."
-)
+_REHEARSAL: Final = "A REHEARSAL: anyone who has the study file can subtract all noise. NO PERSON IN THIS TABLE IS PROTECTED."
 # Sums without noise are shown in red.
 _LOUD: Final = "bold red"
 
@@ -82,13 +80,7 @@ def disclose(
 
 
 def disclose_stream(
-    voice: StatusWriter,
-    agent: "SlotSiteAgent",
-    ledger: "DurableLedger",
-    *,
-    source: Path,
-    ledger_path: Path,
-    joined: bool,
+    voice: StatusWriter, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, ledger_path: Path, joined: bool
 ) -> None:
     """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
     study, account = agent.study, agent.account
@@ -166,9 +158,7 @@ def site_disclosures(study: "StudyFile", parties: "Parties", *, above: "Place", 
     yield Fact("Connection", f"this site connects to {named} at {address or above.address}.")
 
 
-def leaving_peer(
-    study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
-) -> Iterator[Fact]:
+def leaving_peer(study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
     from eigenveil.tasks.fit.gaps import split_budget
     from eigenveil.tasks.fit.search import NORMS
@@ -195,9 +185,7 @@ def leaving_peer(
     times = parties.terms.among(()).mixing.steps
     again = ""
     if spec.restarts:
-        again = (
-            f" Of these, {spec.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
-        )
+        again = f" Of these, {spec.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
     counted = dim * ENTRIES.count if bounds.finds_scale else NORMS.count if bounds.finds_bound else 0
     gap_entries = 0 if bounds.gaps is None else bounds.gaps.entries
     numbers = max(product, dim + 1 + gap_entries, counted)
@@ -206,9 +194,7 @@ def leaving_peer(
     sums = _sums(study, plan, count=count, center=spec.fit.center, trace=trace, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{neighbour.name} at {neighbour.address}" for neighbour in near])
-    yield Fact(
-        "Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it."
-    )
+    yield Fact("Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it.")
     yield Fact("Connection", f"this peer listens at {listens} for the neighbours that connect to it.")
 
 
@@ -236,24 +222,19 @@ def _numbers(count: int) -> str:
     return f"{count:,} number{'s' * (count != 1)} ({in_bytes(8 * count)})"
 
 
-def _sums(
-    study: "StudyFile", plan: "MethodPlan", *, count: bool, center: object, trace: bool, bounds: "RowBounds"
-) -> list[str]:
+def _sums(study: "StudyFile", plan: "MethodPlan", *, count: bool, center: object, trace: bool, bounds: "RowBounds") -> list[str]:
     from eigenveil.methods import method_of
 
     gaps, role = bounds.gaps, "peer" if study.topology == "gossip" else "site"
     people, complete = study.unit.kind == "person", gaps is not None and gaps.drops
-    counted = (
-        "people with complete rows" if people and complete else "people" if people else "complete " * complete + "rows"
-    )
+    counted = "people with complete rows" if people and complete else "people" if people else "complete " * complete + "rows"
     observed = "each column" if gaps is not None and gaps.rule == "counts" else "each pair of groups of columns"
     sums = {
         f"the number of {counted}": count,
         "how many rows are longer than each of many norms (for the bound)": bounds.finds_bound,
         "how many entries of each column exceed each of many numbers (for its units)": bounds.finds_scale,
         f"the sum of {'their' if people else 'the'} rows (for the mean)": isinstance(center, str),
-        f"how many {'people' if people else 'rows'} have {observed} (for missing values)": gaps is not None
-        and gaps.divides,
+        f"how many {'people' if people else 'rows'} have {observed} (for missing values)": gaps is not None and gaps.divides,
         method_of(plan.method).disclosure(plan.width, role=role): True,
         "the sum of squares of all entries": trace,
     }

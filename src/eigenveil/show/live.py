@@ -164,10 +164,7 @@ def _halves(address: str) -> tuple[str, int]:
     good = bare and port.isascii() and port.isdigit() and int(port) <= 65535
     # Without its brackets the last group of an IPv6 address would be taken for the port.
     named = re.fullmatch(r"[A-Za-z0-9.:-]+", bare) is not None and (":" not in bare or host.startswith("["))
-    require(
-        bool(good) and named,
-        f"--page must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, or a port, got {address!r}",
-    )
+    require(bool(good) and named, f"--page must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, or a port, got {address!r}")
     return bare, int(port)
 
 
@@ -252,9 +249,7 @@ def live_page(
     from eigenveil.show.server import POLICY, VERSION, PageServer, PageSource, document
 
     page = LivePage(look)
-    source = PageSource(
-        parts=page.parts, document=lambda parts: document(page.title, parts), policy=POLICY, version=VERSION
-    )
+    source = PageSource(parts=page.parts, document=lambda parts: document(page.title, parts), policy=POLICY, version=VERSION)
     with PageServer(address, source) as server:
         # A log may go further than a terminal, and the token must not.
         more = "" if address.token is None or secret else " The token is in the file of --page-token."

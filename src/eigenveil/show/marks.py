@@ -241,9 +241,7 @@ def _artists(mark: Mark) -> Iterator[Any]:
             weight = "bold" if mark.strong else "normal"
             align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
             # A dollar sign would start a formula, and names come from files.
-            yield Text(
-                *places[0], mark.text, color=colour, ha=align, fontsize=_SIZE * unit, weight=weight, parse_math=False
-            )
+            yield Text(*places[0], mark.text, color=colour, ha=align, fontsize=_SIZE * unit, weight=weight, parse_math=False)
         case "bar":
             (left, top), (right, bottom) = places
             corners = [(left, top), (right, top), (right, bottom), (left, bottom)]

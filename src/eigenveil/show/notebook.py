@@ -38,12 +38,7 @@ def _(model: Model) -> str:
 
 @html_of.register
 def _(recommendation: Recommendation) -> str:
-    header = (
-        "method",
-        "captured variance",
-        "largest angle, as a sine",
-        "who is protected from whom, or why not possible",
-    )
+    header = ("method", "captured variance", "largest angle, as a sine", "who is protected from whom, or why not possible")
     rows = [
         (forecast.method, str(forecast.captured), str(forecast.sine), forecast.refused or forecast.guarantee)
         for forecast in recommendation.forecasts

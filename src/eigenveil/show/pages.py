@@ -198,8 +198,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, sorts: bool 
     marks = [' class="n"' if entry else ' class="w"' if wide else "" for entry, wide in zip(right, long, strict=True)]
     head = "".join(f'<th scope="col"{mark}>{prose(name)}</th>' for name, mark in zip(header, marks, strict=True))
     body = "\n".join(
-        f"<tr>{''.join(f'<td{mark}>{cell(entry)}</td>' for entry, mark in zip(row, marks, strict=True))}</tr>"
-        for row in lines
+        f"<tr>{''.join(f'<td{mark}>{cell(entry)}</td>' for entry, mark in zip(row, marks, strict=True))}</tr>" for row in lines
     )
     chosen = ' class="sorts"' if sorts else ""
     return f"<table{chosen}><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
@@ -230,11 +229,7 @@ def figure(chart: Chart, name: str) -> str:
     caption = f"<figcaption>{prose(chart.title)}<span>{prose(chart.description)}</span></figcaption>"
     # Wide ones scroll, and whoever has no mouse scrolls them with the keys.
     box = '<div class="scroll" tabindex="0" role="region" aria-label="Numbers">'
-    rows = (
-        f"<details><summary>Numbers</summary>{box}{table(chart.header, chart.rows)}</div></details>"
-        if chart.rows
-        else ""
-    )
+    rows = f"<details><summary>Numbers</summary>{box}{table(chart.header, chart.rows)}</div></details>" if chart.rows else ""
     return f"<figure>{caption}{chart.svg(name)}{rows}</figure>"
 
 

@@ -154,9 +154,7 @@ class PlanAnswer:
             yield f"an epsilon above {_LAX:g}, which guarantees hardly anything"
         procedure = "found in steps" if facts.search else "found in one step"
         if facts.center != "private":
-            where = (
-                "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
-            )
+            where = "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
             yield f"rows {where}, which costs nothing"
         elif facts.seeks is None:
             reach = "about two row bounds" if facts.search else "its bound"

@@ -247,13 +247,9 @@ class LoadingsDisplay(Display):
     ) -> "LoadingsDisplay":
         """Draw the weights of a fitted `estimator`, a `Model`, or the path of a model file: see `plot`."""
         model = model_from(estimator)
-        return cls(components=model.components, names=components_of(model).names).plot(
-            ax, component=component, largest=largest
-        )
+        return cls(components=model.components, names=components_of(model).names).plot(ax, component=component, largest=largest)
 
-    def plot(
-        self, ax: "Axes | None" = None, *, component: int | None = None, largest: int = _MOST
-    ) -> "LoadingsDisplay":
+    def plot(self, ax: "Axes | None" = None, *, component: int | None = None, largest: int = _MOST) -> "LoadingsDisplay":
         """Draw all components as colours, or one `component`, counted from 0, as bars. Into `ax` or a new figure."""
         require(largest >= 1, f"largest must be at least 1, got {largest}")
         rank = len(self.components)
@@ -361,9 +357,7 @@ class BiplotDisplay(Display):
         axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest), xlabel=labels[0], ylabel=labels[1])
         # With unequal axes the angles between arrows would mean nothing.
         axes.set_aspect("equal")
-        axes.set_title(
-            RAW if self.scores is not None else "Weights of columns, arrows scaled to fit", fontsize="medium"
-        )
+        axes.set_title(RAW if self.scores is not None else "Weights of columns, arrows scaled to fit", fontsize="medium")
         return self
 
 
@@ -612,16 +606,9 @@ class ConvergenceDisplay(Display):
         # Movements may be given without saying who was missing.
         lacked = [(at, moved) for at, moved in points if at <= len(self.missing) and self.missing[at - 1]]
         if lacked:
-            (self.missing_,) = axes.plot(
-                *zip(*lacked, strict=True), "x", color="C1", ms=10, label="someone was missing"
-            )
+            (self.missing_,) = axes.plot(*zip(*lacked, strict=True), "x", color="C1", ms=10, label="someone was missing")
             axes.legend()
-        axes.set(
-            yscale="log",
-            xlabel="round",
-            ylabel="sine of the largest principal angle",
-            title="How far the directions moved",
-        )
+        axes.set(yscale="log", xlabel="round", ylabel="sine of the largest principal angle", title="How far the directions moved")
         counts(axes)
         return self
 

@@ -265,12 +265,7 @@ class PartyView:
         self.began = False
 
     def of(
-        self,
-        agent: Connected,
-        *,
-        calls: Collection[str],
-        title: str = "",
-        spends: Callable[[], PageBudget] | None = None,
+        self, agent: Connected, *, calls: Collection[str], title: str = "", spends: Callable[[], PageBudget] | None = None
     ) -> None:
         """Show this agent, which `calls` these parties; others call it. `spends` says what its ledger has charged."""
         self._agent, self._calls, self._title, self._spends = agent, calls, title, spends
@@ -636,6 +631,4 @@ def _released_share(model: "Model") -> str:
     share = float(model.explained_variance_ratio[:above].sum())
     which = "" if above == rank else f", in the {above} of {rank} components above the noise"
     # Noise can hide what is left, or make it negative. Nobody knows then that the components have it all.
-    return (
-        f"nearly all of what stands out{which}" if share >= _NEARLY_ALL else f"{share:.0%} of what was released{which}"
-    )
+    return f"nearly all of what stands out{which}" if share >= _NEARLY_ALL else f"{share:.0%} of what was released{which}"

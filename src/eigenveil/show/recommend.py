@@ -37,14 +37,11 @@ _NOT_COVERED: Final = (
     "people who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
 )
 _SPENT: Final = (
-    "The private item space of this evaluation was discarded, so it spends no budget. "
-    "`eigenveil recommend fit` spends its own."
+    "The private item space of this evaluation was discarded, so it spends no budget. `eigenveil recommend fit` spends its own."
 )
 
 
-def fit_view(
-    sites: Mapping[str, Interactions], fitted: PrivateRecommender, notes: Sequence[str], *, seeded: str
-) -> "View":
+def fit_view(sites: Mapping[str, Interactions], fitted: PrivateRecommender, notes: Sequence[str], *, seeded: str) -> "View":
     """What was learned at these sites. `seeded` is the warning of a known seed."""
     yield from nothing_found(_components(fitted.space_))
     if fitted.random_state is not None and fitted.epsilon is not None:

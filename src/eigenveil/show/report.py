@@ -34,21 +34,7 @@ if TYPE_CHECKING:
 
 # Spread evenly over the logarithmic axis, from strong to weak.
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
-_WORDS: Final = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+_WORDS: Final = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
 # Charges or movements below this are rounding error.
@@ -326,12 +312,7 @@ def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
 
 
 def spectrum_of(
-    model: Model,
-    *,
-    source: str,
-    dim: int | None = None,
-    row_bound: float | None = None,
-    bound_usage: float | None = None,
+    model: Model, *, source: str, dim: int | None = None, row_bound: float | None = None, bound_usage: float | None = None
 ) -> "Spectrum":
     """The variances of a model as a plan needs them: without what noise adds, and with what remains in other directions.
 
@@ -438,9 +419,7 @@ def unseen_words(norms: "Norms", bound: float) -> str:
     )
 
 
-def forecast_part(
-    method: str, target: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = ""
-) -> PlanPart | None:
+def forecast_part(method: str, target: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = "") -> PlanPart | None:
     """The curve of a plan; None where nothing could be rehearsed."""
     spans = [
         EpsilonPoint(
@@ -523,17 +502,10 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
         **{f"stream, {kind.name}": kind.title for kind in TRACKERS.values() if kind.title},
     },
     "neighbours": _RELATIONS,
-    "center": {
-        "private": "estimated privately",
-        "none": "none was subtracted",
-        "exact mean": "exact",
-    },
+    "center": {"private": "estimated privately", "none": "none was subtracted", "exact mean": "exact"},
     "trust": {"hub": "the hub", "site": "each site", "both": "each site and the hub"},
     "topology": {"star": "sites around a hub", "tree": "sites in a tree"},
-    "noise": {
-        "pairwise": "pairwise: it cancels only in sums over all peers",
-        "independent": "independent at each peer",
-    },
+    "noise": {"pairwise": "pairwise: it cancels only in sums over all peers", "independent": "independent at each peer"},
     "publish": {kind.publishes: kind.moments for kind in TRACKERS.values() if kind.publishes},
     "unit": {"user": "a user's whole history", "item": "one interaction of a user"},
     "item_degrees": {"none": "not used", "released": "released with noise", "given as public": "given"},
@@ -563,9 +535,7 @@ _LABELS: Final = {
     "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
-_ELSEWHERE: Final = frozenset(
-    {"noise_floor", "bound_usage", "clipped_fraction", "norms", "outliers", "bound_from", "scale_from"}
-)
+_ELSEWHERE: Final = frozenset({"noise_floor", "bound_usage", "clipped_fraction", "norms", "outliers", "bound_from", "scale_from"})
 
 
 def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
@@ -579,9 +549,7 @@ def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
     covariance = leaf is not None and leaf.releases_gram
     for name, value in settings.items():
         # A release of the covariance has no products, and a tolerance of zero stops nothing.
-        idle = (covariance and (name == "width" or (name == "rounds" and value == 1))) or (
-            name == "tolerance" and value == 0
-        )
+        idle = (covariance and (name == "width" or (name == "rounds" and value == 1))) or (name == "tolerance" and value == 0)
         if name in _ELSEWHERE or idle:
             continue
         yield FactLine(_LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings))

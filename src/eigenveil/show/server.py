@@ -112,9 +112,7 @@ class PageServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # Readers get the last state; a study must not wait longer for one who takes nothing.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ending.set)
@@ -246,12 +244,7 @@ class PageServer:
         await self._send(writer, 200, text, "text/html; charset=utf-8", more)
 
     async def _send(
-        self,
-        writer: asyncio.StreamWriter,
-        status: int,
-        text: str,
-        kind: str,
-        more: Mapping[str, str] | None = None,
+        self, writer: asyncio.StreamWriter, status: int, text: str, kind: str, more: Mapping[str, str] | None = None
     ) -> None:
         body = text.encode()
         self._head(writer, status, {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})})
@@ -263,9 +256,7 @@ class PageServer:
 
     def _head(self, writer: asyncio.StreamWriter, status: int, headers: Mapping[str, str]) -> None:
         lines = [f"{name}: {value}" for name, value in {**_HEADERS, "Connection": "close", **headers}.items()]
-        writer.write(
-            "\r\n".join([f"HTTP/1.1 {status} {http.client.responses[status]}", *lines, "", ""]).encode("latin-1")
-        )
+        writer.write("\r\n".join([f"HTTP/1.1 {status} {http.client.responses[status]}", *lines, "", ""]).encode("latin-1"))
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str) -> None:
         """The parts that this reader has not got, as long as it reads. A slow one gets fewer and newer states."""
@@ -436,9 +427,7 @@ class Drawing:
             "warnings": self._drawn("warnings", state.warnings, lambda: _warnings(state.warnings)),
             "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties, state.presence)),
             "budget": self._drawn("budget", state.spending, lambda: _budget(state.spending)),
-            "charts": self._drawn(
-                "charts", (state.rounds, state.variances, state.floor, state.final), lambda: _charts(state)
-            ),
+            "charts": self._drawn("charts", (state.rounds, state.variances, state.floor, state.final), lambda: _charts(state)),
             "facts": self._drawn("facts", state.facts, lambda: _facts(state.facts)),
             "rounds": self._drawn("rounds", state.rounds, lambda: _rounds(state.rounds)),
             "log": self._drawn("log", tuple(lines), lambda: _log(lines)),
@@ -528,8 +517,7 @@ def _log(lines: Sequence[tuple[str, str, str | None]]) -> str:
         return ""
     # The newest first: nobody has to scroll to see what happened just now.
     items = "".join(
-        f"<li{_css(style)}><time>{escaped(when)}</time><span>{prose(text)}</span></li>"
-        for when, text, style in reversed(lines)
+        f"<li{_css(style)}><time>{escaped(when)}</time><span>{prose(text)}</span></li>" for when, text, style in reversed(lines)
     )
     box = '<div class="scroll log-box" tabindex="0" role="region" aria-label="What happened">'
     return f'<h2>What happened</h2>{box}<ul class="log">{items}</ul></div>'

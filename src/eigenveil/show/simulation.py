@@ -13,15 +13,7 @@ from eigenveil.show.live import PageBudget, PageState, scree_words
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.progress import round_name, shown_names
 from eigenveil.show.report import components_of, spent_mu
-from eigenveil.show.terminal import (
-    above_floor,
-    guarantee_panel,
-    labelled,
-    nothing_found,
-    remarks,
-    rounds_table,
-    warning_panel,
-)
+from eigenveil.show.terminal import above_floor, guarantee_panel, labelled, nothing_found, remarks, rounds_table, warning_panel
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA

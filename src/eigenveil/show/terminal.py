@@ -203,11 +203,7 @@ def model_values(model: Model) -> dict[str, Any]:
 
 def guarantee_values(guarantee: Guarantee) -> dict[str, Any]:
     """A guarantee in plain values, for programs."""
-    return {
-        "private": guarantee.private,
-        "guarantee": guarantee.to_dict(),
-        "guarantee_in_words": guarantee.to_text(),
-    }
+    return {"private": guarantee.private, "guarantee": guarantee.to_dict(), "guarantee_in_words": guarantee.to_text()}
 
 
 def _spectrum(model: Model) -> Iterator[RenderableType]:
@@ -250,9 +246,7 @@ def loadings_table(part: "ComponentsPart", *, largest: int) -> Table:
         # Stable, so that equal weights come in the order of the columns on every machine.
         order = sorted(range(len(weights)), key=lambda at: -abs(weights[at]))[:largest]
         texts = (
-            Text.assemble(
-                f"{plain(part.names[at])}=", (f"{weights[at]:+.3f}", "green" if weights[at] >= 0 else "magenta")
-            )
+            Text.assemble(f"{plain(part.names[at])}=", (f"{weights[at]:+.3f}", "green" if weights[at] >= 0 else "magenta"))
             for at in order
         )
         table.add_row(str(number), Text(", ").join(texts))

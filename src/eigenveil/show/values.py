@@ -59,9 +59,7 @@ class ComponentsPart:
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.
         require(len(self.weights) >= 1, "there must be a component")
-        widths = {len(component) for component in self.weights} | (
-            {len(self.columns)} if self.columns is not None else set()
-        )
+        widths = {len(component) for component in self.weights} | ({len(self.columns)} if self.columns is not None else set())
         require(len(widths) == 1, "every component must have one weight for each column")
         require(len(self.weights) == len(self.variances), "every component has a variance")
         require(len(self.shares) in (0, len(self.weights)), "every component has a share, or none has")
@@ -200,10 +198,7 @@ class Report:
     scores: ScoresPart | None = field(default=None)
 
     def __post_init__(self) -> None:
-        require(
-            self.version == VERSION,
-            f"it is a report of version {self.version}, and this program reads version {VERSION}",
-        )
+        require(self.version == VERSION, f"it is a report of version {self.version}, and this program reads version {VERSION}")
 
     @property
     def raw(self) -> bool:
@@ -271,17 +266,13 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         require(isinstance(value, list), f"{where} must be a list")
         parts = [arguments[0]] * len(value) if arguments[-1] is ... else arguments
         require(len(parts) == len(value), f"{where} must have {len(parts)} entries")
-        return tuple(
-            _read(part, entry, f"{where}[{at}]") for at, (part, entry) in enumerate(zip(parts, value, strict=True))
-        )
+        return tuple(_read(part, entry, f"{where}[{at}]") for at, (part, entry) in enumerate(zip(parts, value, strict=True)))
     if kind is float:
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         require(good, f"{where} must be a finite number")
         return float(value)
     # A bool is an int to Python, and a count of True is nonsense.
-    require(
-        isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), f"{where} must be {_PLAIN[kind]}"
-    )
+    require(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), f"{where} must be {_PLAIN[kind]}")
     return value
 
 

@@ -26,9 +26,7 @@ def verdict_report(verdicts: Sequence[Verdict], confidence: float) -> Report:
     first, *rest = _conclusions(verdicts, confidence)
     # The verdict beside the case: on a telephone the rest of a row is off the screen.
     header = ("case", "verdict", "claimed", "by guesses, at least", "by noise", "runs", "what is attacked", "canary")
-    rows = tuple(
-        (verdict.case, verdict.words, *_figures(verdict), verdict.about, verdict.canary) for verdict in verdicts
-    )
+    rows = tuple((verdict.case, verdict.words, *_figures(verdict), verdict.about, verdict.canary) for verdict in verdicts)
     return Report(
         kind="audit",
         title=f"Audit of {_claims(len(verdicts))}",

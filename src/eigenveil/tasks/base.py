@@ -96,9 +96,7 @@ class Task(ABC, Generic[State, Part, Result]):
 
     def weighted(self, part: Part, weight: float) -> Part:
         """A part that counts `weight` times."""
-        raise ValueError(
-            f"parts of {type(self).__name__} cannot be weighted, so every site must take part in every round"
-        )
+        raise ValueError(f"parts of {type(self).__name__} cannot be weighted, so every site must take part in every round")
 
     def estimate(self, state: State) -> Subspace | None:
         """The directions as far as they are known; None where there are none yet. Public, like the state."""
@@ -193,10 +191,7 @@ class SumTask(Task[State, Array, Result]):
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         return mechanism.release(
-            self.private(question, rows),
-            label=self.label(question),
-            share=self.share(question),
-            slot=self.slot(question),
+            self.private(question, rows), label=self.label(question), share=self.share(question), slot=self.slot(question)
         )
 
     def combine(self, left: Array, right: Array) -> Array:
@@ -269,9 +264,7 @@ def require_step(question: Question, *, steps: int, arrays: int) -> None:
     ...
     ValueError: the question is for step 3, and the task has steps 0 to 1
     """
-    require(
-        0 <= question.step < steps, f"the question is for step {question.step}, and the task has steps 0 to {steps - 1}"
-    )
+    require(0 <= question.step < steps, f"the question is for step {question.step}, and the task has steps 0 to {steps - 1}")
     require(len(question.arrays) == arrays, f"the question must come with {arrays} arrays, got {len(question.arrays)}")
 
 

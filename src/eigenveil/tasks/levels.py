@@ -346,9 +346,7 @@ class TailCounts:
         hidden = _SEEN * float(self.error.max())
         norms = []
         for share in BEYOND:
-            edge = (
-                self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
-            )
+            edge = self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
             norms.append(0.0 if edge is None else float(self.cells.edges[edge]))
         return tuple(norms)
 

@@ -53,9 +53,7 @@ def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]
     return 1.0, forget ** (2 * (state.reference - slot)), state.reference
 
 
-def weighed(
-    states: Sequence[SlotState], factors: Sequence[float], forget: float
-) -> tuple[list[tuple[SlotState, float]], int]:
+def weighed(states: Sequence[SlotState], factors: Sequence[float], forget: float) -> tuple[list[tuple[SlotState, float]], int]:
     """The states that hold anything, each with its factor times its age, and the newest reference slot."""
     pairs = [(state, factor) for state, factor in zip(states, factors, strict=True) if state.value is not None]
     newest = max((state.reference for state, _ in pairs), default=-1)
@@ -222,12 +220,7 @@ class SlotSketches(SlotTask[Sketches]):
         return tuple(
             array
             for sketch in part
-            for array in (
-                sketch.subspace.basis,
-                sketch.subspace.values,
-                sketch.mean,
-                np.array([sketch.weight, sketch.energy]),
-            )
+            for array in (sketch.subspace.basis, sketch.subspace.values, sketch.mean, np.array([sketch.weight, sketch.energy]))
         )
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Sketches:
@@ -245,20 +238,10 @@ class SlotSketches(SlotTask[Sketches]):
 
     def advance(self, state: SlotState, total: Sketches, mechanism: Mechanism, *, stretch: float = 1.0) -> SlotState:
         slot = state.following
-        return replace(
-            self.fold(state, slot, total, mechanism, parts=len(total), noise=0.0, group=""), following=slot + 1
-        )
+        return replace(self.fold(state, slot, total, mechanism, parts=len(total), noise=0.0, group=""), following=slot + 1)
 
     def fold(
-        self,
-        state: SlotState,
-        slot: int,
-        total: Sketches,
-        mechanism: Mechanism,
-        *,
-        parts: int,
-        noise: float,
-        group: str,
+        self, state: SlotState, slot: int, total: Sketches, mechanism: Mechanism, *, parts: int, noise: float, group: str
     ) -> SlotState:
         """The state with all sketches of this round, truncated once."""
         require(mechanism.scale(1.0) == 0, "sketches cannot have noise at the hub: a private stream sends sums")

@@ -77,9 +77,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             f"the count is public under {self.neighbours.value!r} and needs no release",
         )
         gaps = self.domain.gaps
-        require(
-            self.observed_weight == 0 or (gaps is not None and gaps.divides), "rows without gaps have no such counts"
-        )
+        require(self.observed_weight == 0 or (gaps is not None and gaps.divides), "rows without gaps have no such counts")
         if gaps is not None and self.observed_weight > 0:
             gaps.require_relation(self.neighbours)
         if not math.isfinite(self.domain.radius):
@@ -95,8 +93,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             )
             total = sum(weights)
             factors = tuple(
-                math.sqrt(weight / total) / bound if weight > 0 else 0.0
-                for weight, bound in zip(weights, bounds, strict=True)
+                math.sqrt(weight / total) / bound if weight > 0 else 0.0 for weight, bound in zip(weights, bounds, strict=True)
             )
         object.__setattr__(self, "_factors", factors)
 
@@ -130,9 +127,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
 
     def shape(self, question: Question) -> tuple[int, ...]:
         by_sum, by_count, by_trace, by_observed = self._factors
-        return (
-            (self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace) + self._counts * bool(by_observed),
-        )
+        return ((self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace) + self._counts * bool(by_observed),)
 
     def sensitivity(self, question: Question) -> float:
         """One, by construction."""

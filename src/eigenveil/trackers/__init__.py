@@ -51,9 +51,7 @@ __all__ = [
 ]
 
 # A stream has the first of these that suits it.
-TRACKERS: Final[dict[str, TrackerKind]] = {
-    kind.name: kind for kind in (products.KIND, slices.KIND, tree.KIND, sketch.KIND)
-}
+TRACKERS: Final[dict[str, TrackerKind]] = {kind.name: kind for kind in (products.KIND, slices.KIND, tree.KIND, sketch.KIND)}
 # The words of `publish`.
 PUBLISH: Final = tuple(kind.publishes for kind in TRACKERS.values() if kind.publishes)
 

@@ -69,9 +69,7 @@ class GramTracker(PrivateTracker[GramState]):
     def start(self, dim: int) -> GramState:
         self.require_columns(dim)
         none = Sums.none(self.terms)
-        return GramState(
-            center=self.terms.domain.center, held=none, public=none, fade=1.0, blocks=0, syncs=0, rank=self.rank
-        )
+        return GramState(center=self.terms.domain.center, held=none, public=none, fade=1.0, blocks=0, syncs=0, rank=self.rank)
 
     def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
         """Add a block to the pending sums. Nothing is released."""

@@ -107,13 +107,7 @@ class SlicedTracker(PrivateTracker[SlicedState]):
         columns = self.columns or max(width, _COLUMNS)
         slices = gram_columns(as_block(rows), width=columns, domain=terms.domain)
         parts = release_columns(
-            mechanism,
-            slices,
-            dim=terms.domain.dim,
-            sensitivity=by_gram,
-            label="block: products",
-            share=share,
-            slot=slot,
+            mechanism, slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
         )
         noise_inflation = 1.0
         if terms.rates is not None:
@@ -157,10 +151,7 @@ class SlicedTracker(PrivateTracker[SlicedState]):
         center = self.terms.domain.center
         energy = state.energy - state.weight * float(offset @ offset)
         return Sketch(
-            subspace=space,
-            mean=offset if center is None else center + offset,
-            weight=state.weight,
-            energy=max(energy, 0.0),
+            subspace=space, mean=offset if center is None else center + offset, weight=state.weight, energy=max(energy, 0.0)
         )
 
     def noise_floor(self, state: SlicedState) -> float:

@@ -253,9 +253,7 @@ class Sums:
             # In place is safe: `_faded` has made new arrays, so no caller's sums change.
             gram += later.gram
             total += later.total
-            return Sums(
-                gram=gram, total=total, weight=first.weight + later.weight, apart=first.apart + later.apart, bits=bits
-            )
+            return Sums(gram=gram, total=total, weight=first.weight + later.weight, apart=first.apart + later.apart, bits=bits)
         return Sums(
             gram=later.gram + (self.gram if fade == 1 else fade * self.gram),
             total=later.total + fade * self.total,
@@ -272,11 +270,7 @@ class Sums:
         """
         apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
         return Sums(
-            gram=_times(self.gram, fade),
-            total=_times(self.total, fade),
-            weight=fade * self.weight,
-            apart=apart,
-            bits=self.bits,
+            gram=_times(self.gram, fade), total=_times(self.total, fade), weight=fade * self.weight, apart=apart, bits=self.bits
         )
 
     def _coarser(self, bits: int) -> "Sums":
@@ -284,9 +278,7 @@ class Sums:
         more = bits - self.bits
         if more == 0:
             return self
-        return replace(
-            self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits
-        )
+        return replace(self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits)
 
     def released(self, terms: SumTerms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
         """The sums released through `mechanism`, from `slot`; a person has at most `rows` rows in them.
@@ -309,9 +301,7 @@ class Sums:
             gram *= units * terms.domain.unit**2
             total = total * (units * sum_unit(terms.domain))
         share = 1.0 - terms.share
-        gram = mechanism.release(
-            Bounded(gram, by_gram, symmetric=True), label=f"{label}: products", share=share, slot=slot
-        )
+        gram = mechanism.release(Bounded(gram, by_gram, symmetric=True), label=f"{label}: products", share=share, slot=slot)
         total_noise = 0.0
         if terms.center:
             total = mechanism.release(Bounded(total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)

@@ -75,9 +75,7 @@ def test_costs_for_people_are_not_added_to_costs_for_rows(tmp_path: Path) -> Non
     assert 'each person, named by the column "patient_id"' in result.stdout and "cannot be added up" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--per-column", "--total", 3)]
-)
+@pytest.mark.parametrize("options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--per-column", "--total", 3)])
 def test_the_next_command_reads_the_file_and_runs(tmp_path: Path, options: tuple[object, ...]) -> None:
     source = people(tmp_path, middle=0.5)
     bounds = bounds_of(source, *options)
@@ -115,9 +113,7 @@ def test_ranges_of_many_columns_are_used_from_the_file(tmp_path: Path) -> None:
     assert np.abs(found.components[0, :2]).min() > 0.5
     assert found.scale is not None
     np.testing.assert_allclose(found.scale, scale)
-    long = eigenveil(
-        "fit", source, *FIT, "-k", 1, "--epsilon", 20, "--bounds", bounds, "--scale", 1, "-o", target, "--force"
-    )
+    long = eigenveil("fit", source, *FIT, "-k", 1, "--epsilon", 20, "--bounds", bounds, "--scale", 1, "-o", target, "--force")
     assert long.exit_code == 0, long.output
     assert np.abs(Model.load(target).components[0, :2]).max() < 0.3
 
@@ -153,9 +149,7 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     assert (np.linalg.norm(model.mean) == 0) == (center == "none")
     # Its guarantee is of other neighbours than that of the search, so the two are not added up.
     assert "together keep" not in result.stdout
-    exact = PrivatePCA(1, epsilon=None, center="private" if center == "private" else None).fit(
-        np.vstack([rows() + 3.0] * 3)
-    )
+    exact = PrivatePCA(1, epsilon=None, center="private" if center == "private" else None).fit(np.vstack([rows() + 3.0] * 3))
     assert sines(model.components[:1].T, exact.components_.T).max() < 0.3
     ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
     asked = ("stream", source, *FIT, "-o", tmp_path / "other.safetensors")
@@ -167,12 +161,7 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     assert found.exit_code == 0, found.output
     assert np.asarray(Model.load(target).scale).tolist() == [2.0] * len(NAMES)
     state = tmp_path / "state"
-    assert (
-        eigenveil(
-            "stream", source, *FIT, "--row-bound", 5, "--state", state, "-o", tmp_path / "z.safetensors"
-        ).exit_code
-        == 0
-    )
+    assert eigenveil("stream", source, *FIT, "--row-bound", 5, "--state", state, "-o", tmp_path / "z.safetensors").exit_code == 0
     again = ("stream", source, "--resume", "--state", state, "-o", tmp_path / "y.safetensors")
     assert "--bounds" in refusal(*again, "--bounds", bounds)
 

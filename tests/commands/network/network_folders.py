@@ -166,11 +166,7 @@ class Running:
         self.process: Forked | subprocess.Popen[str]
         if alone:
             command = [sys.executable, "-c", program, *arguments]
-            streams: dict[str, Any] = {
-                "stdin": subprocess.DEVNULL,
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.PIPE,
-            }
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             self.process = subprocess.Popen(command, cwd=cwd, env=PLAIN, text=True, **streams)
         else:
             self.process = Forked(arguments, cwd=cwd, env=PLAIN, program=program)
@@ -213,9 +209,7 @@ class Running:
 
 
 @contextmanager
-def started(
-    *commands: tuple[list[str], Path], program: str = COMMAND, first_alone: bool = False
-) -> Iterator[list[Running]]:
+def started(*commands: tuple[list[str], Path], program: str = COMMAND, first_alone: bool = False) -> Iterator[list[Running]]:
     """Processes in their folders, all ended when this is; of the command itself, or of another program."""
     running: list[Running] = []
     try:

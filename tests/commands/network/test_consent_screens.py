@@ -49,18 +49,12 @@ SITUATIONS: Final[dict[str, dict[str, Any]]] = {
         "privacy": {"trust": "site", "person_sites": 2},
         "rules": True,
     },
-    "noise at the hub, with a policy": {
-        "privacy": {"trust": "hub"},
-        "rules": '[limits]\ntrust = ["hub"]\n',
-    },
+    "noise at the hub, with a policy": {"privacy": {"trust": "hub"}, "rules": '[limits]\ntrust = ["hub"]\n'},
     "noise at the hub, without a policy": {"privacy": {"trust": "hub"}},
     "noise at both, without a policy": {"privacy": {"trust": "both", "epsilon": [5.0, 2.0]}},
     "noise at the sites of a tree, without a policy": {"sites": 5, "fanout": 2, "privacy": {"trust": "site"}},
     "peers with noise in pairs, with a policy": {"peers": 4, "rules": True},
-    "peers with noise of their own, without a policy": {
-        "peers": 4,
-        "privacy": {"noise": "independent", "restarts": 2},
-    },
+    "peers with noise of their own, without a policy": {"peers": 4, "privacy": {"noise": "independent", "restarts": 2}},
     "a rehearsal": {"rehearsal": {"seed": 3}},
     "no privacy, under masks": {"privacy": EXACT},
     "no privacy, without masks": {"privacy": {"trust": None, **EXACT}},
@@ -80,13 +74,7 @@ def fixed(study: StudyFile) -> StudyFile:
 
 
 def screen(
-    folder: Path,
-    *,
-    rules: bool | str = False,
-    earlier: bool = False,
-    again: bool = False,
-    terminal: bool = True,
-    **settings: Any,
+    folder: Path, *, rules: bool | str = False, earlier: bool = False, again: bool = False, terminal: bool = True, **settings: Any
 ) -> str:
     """What is shown up to the question, with pins and digests as x."""
     folders = Folders(folder, **settings)
@@ -117,12 +105,7 @@ def screen(
             ledger.commit("1" * 64, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
         made: Any = PeerAgent if study.topology == "gossip" else SiteAgent
         agent: SiteAgent | PeerAgent = made(
-            study,
-            keys=keys,
-            holding=holding,
-            ledger=ledger,
-            dataset="patients",
-            policy=Policy.read(policy) if rules else None,
+            study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=Policy.read(policy) if rules else None
         )
         if again:
             ledger.join(agent.account, life=LIFE)
@@ -160,15 +143,7 @@ def test_the_file_has_these_situations_and_fits_a_small_terminal() -> None:
     for name, shown in screens.items():
         assert all(len(line) <= WIDTH for line in shown.splitlines())
         # In this order: who asks, what is learned, the columns, the rows, the cost, the rounds, and only then the question.
-        order = [
-            "wants to use your data",
-            "learn",
-            "- Columns used: ",
-            "- Rows: ",
-            "- People: ",
-            "- Cost to each ",
-            "- Rounds: ",
-        ]
+        order = ["wants to use your data", "learn", "- Columns used: ", "- Rows: ", "- People: ", "- Cost to each ", "- Rounds: "]
         places = [shown.lower().index(part.lower()) for part in order]
         assert places == sorted(places)
         asked = name == "masked, stopped before and started again" or shown.splitlines()[-1] in (

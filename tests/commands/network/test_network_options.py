@@ -60,12 +60,7 @@ def test_without_grpc_the_reader_is_told_what_to_install(folders: Folders, monke
     for name in [name for name in sys.modules if name.startswith("eigenveil.runtimes.grpc")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
-    for command in (
-        folders.hub(),
-        folders.site(ME),
-        ["node", str(folders.study_file(ME))],
-        ["peer", *folders.site(ME)[1:]],
-    ):
+    for command in (folders.hub(), folders.site(ME), ["node", str(folders.study_file(ME))], ["peer", *folders.site(ME)[1:]]):
         assert refusal(*command) == "error: the network needs gRPC: pip install 'eigenveil[network]'"
 
 

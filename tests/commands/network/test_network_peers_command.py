@@ -59,16 +59,8 @@ def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> N
     "restarts, released, words",
     [
         (None, False, "nothing was sent and nothing was charged: the same command begins again"),
-        (
-            None,
-            True,
-            "this peer cannot come back: its neighbours must stop too, because [privacy] restarts does not allow",
-        ),
-        (
-            1,
-            True,
-            "this peer cannot come back: its neighbours continue without it; what was charged stays charged, and",
-        ),
+        (None, True, "this peer cannot come back: its neighbours must stop too, because [privacy] restarts does not allow"),
+        (1, True, "this peer cannot come back: its neighbours continue without it; what was charged stays charged, and"),
     ],
 )
 def test_one_that_is_ended_is_told_whether_it_can_come_back(
@@ -195,9 +187,7 @@ def require_agreement(models: list[Model]) -> None:
     """Signs and rotations aside."""
     first = models[0].components
     for model in models[1:]:
-        np.testing.assert_allclose(
-            model.components.T @ model.components, first.T @ first, atol=1e-6, err_msg="peers disagree"
-        )
+        np.testing.assert_allclose(model.components.T @ model.components, first.T @ first, atol=1e-6, err_msg="peers disagree")
 
 
 @pytest.mark.slow
@@ -262,9 +252,7 @@ async def take_part(folders: Folders, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("restarts", [None, 1])
-def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
-    tmp_path: Path, restarts: int | None
-) -> None:
+def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(tmp_path: Path, restarts: int | None) -> None:
     folders = Folders(
         tmp_path,
         peers=3,

@@ -134,11 +134,7 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
 @pytest.mark.slow
 def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp_path: Path) -> None:
     folders = Folders(
-        tmp_path,
-        privacy={"trust": "site"},
-        task={"method": "krylov", "rounds": 3},
-        rehearsal={"seed": 7},
-        network=PATIENT,
+        tmp_path, privacy={"trust": "site"}, task={"method": "krylov", "rounds": 3}, rehearsal={"seed": 7}, network=PATIENT
     )
     rules = (
         "[budget]\nstudy_epsilon = inf\nlifetime_epsilon = inf\n[agent]\nrehearsals = true\nreply_seconds = 0.4\n"
@@ -146,9 +142,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
     )
     parties = [
         (
-            folders.site(
-                *(name, "--policy", folders.policy(name, more=rules), "--yes", "--rehearsal", "--dataset", "test data")
-            ),
+            folders.site(*(name, "--policy", folders.policy(name, more=rules), "--yes", "--rehearsal", "--dataset", "test data")),
             folders.of(name),
         )
         for name in folders.names

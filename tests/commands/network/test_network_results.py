@@ -107,9 +107,7 @@ def a_model(settings: dict[str, Any]) -> Model:
     )
 
 
-def test_results_are_named_by_study_and_site_and_scores_are_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_named_by_study_and_site_and_scores_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = Results.named(Path("elsewhere/heart.toml"), "St. Mary's", None, None)
     rows = np.arange(15.0).reshape(3, 5)
@@ -134,7 +132,5 @@ def test_a_party_reads_what_its_model_says_of_itself(capsys: pytest.CaptureFixtu
     model = replace(a_model({"noise_floor": 9.0, "bound_usage": 0.25, "clipped_fraction": 0.5}), warnings=(warned,))
     Results.named(Path("heart.toml"), ME, None, None).show(StatusWriter(), model, role="peer")
     said = capsys.readouterr().out
-    places = [
-        said.index(words) for words in ("Nothing stands out", "bound usage: 0.25", "clipped share: about 50%", warned)
-    ]
+    places = [said.index(words) for words in ("Nothing stands out", "bound usage: 0.25", "clipped share: about 50%", warned)]
     assert places == sorted(places)

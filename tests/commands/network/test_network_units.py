@@ -177,9 +177,7 @@ def test_the_ledger_of_another_site_is_noticed(tmp_path: Path, typed: list[str])
 
 
 @pytest.mark.parametrize(
-    ("person", "columns"),
-    [(True, COLUMNS), (False, COLUMNS[1:3]), (True, COLUMNS[::-2])],
-    ids=["people", "few", "both"],
+    ("person", "columns"), [(True, COLUMNS), (False, COLUMNS[1:3]), (True, COLUMNS[::-2])], ids=["people", "few", "both"]
 )
 def test_the_same_rows_elsewhere_are_known_to_a_person_and_decide_nothing_else(
     tmp_path: Path, typed: list[str], person: bool, columns: tuple[str, ...]
@@ -203,8 +201,7 @@ def test_patients_are_protected_over_tls_and_their_ledgers_count_nothing_else(tm
     waits = {"deadline": 30.0, "retries": 1, "join_timeout": 120.0}
     folders = hospital(tmp_path / "people", person=True, network=waits)
     commands = {
-        name: folders.site(name, "--policy", folders.policy(name), "--yes", "--dataset", "visits")
-        for name in folders.names
+        name: folders.site(name, "--policy", folders.policy(name), "--yes", "--dataset", "visits") for name in folders.names
     }
     parties = [(command, folders.of(name)) for name, command in commands.items()]
     with started((folders.hub(), folders.of("hub")), *parties) as running:

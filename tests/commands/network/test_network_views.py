@@ -21,14 +21,10 @@ from eigenveil.show.progress import HubView, PartyView, StatusWriter, traffic_of
 
 def done_round(number: int, **more: Any) -> Round:
     settings: dict[str, Any] = {"answered": ("site 0", "site 1"), "missing": ("site 2",), "movement": 0.03125}
-    return Round(
-        number=number, stage="krylov 1", bytes_down=1200, bytes_up=3400, residual=None, charges=(), **(settings | more)
-    )
+    return Round(number=number, stage="krylov 1", bytes_down=1200, bytes_up=3400, residual=None, charges=(), **(settings | more))
 
 
-def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders, now = Folders(tmp_path), [100.0]
     view = HubView(StatusWriter(), clock=lambda: now[0])
     keys = Keys.load(folders.of("hub") / "hub.key")
@@ -96,9 +92,7 @@ def drawn(view: object) -> str:
     return console.file.getvalue()
 
 
-def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = PartyView(StatusWriter())
     view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for event in (
@@ -200,9 +194,7 @@ def test_a_name_with_brackets_is_shown_as_it_is() -> None:
     assert "[/red] ward has joined" in drawn(view)
 
 
-def test_a_party_that_is_refused_again_and_again_does_not_fill_a_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_party_that_is_refused_again_and_again_does_not_fill_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = PartyView(StatusWriter())
     view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for number in range(1000):

@@ -64,11 +64,7 @@ def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp
     "task, sums, numbers",
     [
         ({"rounds": 3}, "the number of rows, products of the rows with 5 directions and the sum of squares", 25),
-        (
-            {"method": "covariance", "rounds": None},
-            "the number of rows and the sums of products of every pair of columns",
-            15,
-        ),
+        ({"method": "covariance", "rounds": None}, "the number of rows and the sums of products of every pair of columns", 15),
     ],
 )
 def test_a_peer_says_as_many_rounds_as_there_are(tmp_path: Path, task: dict[str, Any], sums: str, numbers: int) -> None:
@@ -98,14 +94,7 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(
             StudyBudget(
-                study="1" * 64,
-                title="earlier",
-                dataset="patients",
-                trust="site",
-                epsilon=2.0,
-                delta=1e-6,
-                mu=0.5,
-                unit=ROW,
+                study="1" * 64, title="earlier", dataset="patients", trust="site", epsilon=2.0, delta=1e-6, mu=0.5, unit=ROW
             ),
             life=life,
         )
@@ -116,8 +105,7 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
         assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted in total" in said
         most = epsilon_of(math.hypot(0.5, 1.0), 1e-5 - 1e-9)
         assert (
-            f"In total with this study: at most epsilon {rounded(most)} of the 9 your policy allows, both at delta 1e-05."
-            in said
+            f"In total with this study: at most epsilon {rounded(most)} of the 9 your policy allows, both at delta 1e-05." in said
         )
         ledger.finish("1" * 64)
         (state,) = ledger.datasets()

@@ -26,9 +26,7 @@ class Run:
 
     @contextmanager
     def shown(self) -> Iterator["Run"]:
-        with live_page(
-            PageAddress("127.0.0.1", self.port), lambda: self.state, say=self.said.append, secret=True
-        ) as page:
+        with live_page(PageAddress("127.0.0.1", self.port), lambda: self.state, say=self.said.append, secret=True) as page:
             self.page = page
             found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.said[-1])
             assert found is not None

@@ -72,9 +72,7 @@ def test_the_page_comes_with_every_header_that_keeps_it_to_itself() -> None:
         assert asked(server, method="HEAD").status == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "[::2]", ""]
-)
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "[::2]", ""])
 def test_a_foreign_host_is_refused_whatever_it_asks_for(host: str) -> None:
     with served(now="secret") as server:
         for path in ("/", "/events", "/nothing"):
@@ -250,13 +248,9 @@ def test_a_token_that_others_can_read_or_guess_is_refused(tmp_path: Path) -> Non
 
 
 def test_an_address_in_use_is_refused_before_anything_begins() -> None:
-    with (
-        served() as server,
-        pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1:{server.port}: Address already"),
-    ):
+    with served() as server, pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1:{server.port}: Address already"):
         PageServer(
-            PageAddress("127.0.0.1", server.port),
-            PageSource(parts=dict, document=lambda parts: "", policy="", version=""),
+            PageAddress("127.0.0.1", server.port), PageSource(parts=dict, document=lambda parts: "", policy="", version="")
         )
 
 

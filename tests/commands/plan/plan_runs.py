@@ -72,13 +72,7 @@ class Oracle:
     among the others.
     """
 
-    def __init__(
-        self,
-        *,
-        works: bool = True,
-        refuse: Callable[[str], str] = lambda _: "",
-        best: int = 0,
-    ) -> None:
+    def __init__(self, *, works: bool = True, refuse: Callable[[str], str] = lambda _: "", best: int = 0) -> None:
         self.facts: Facts | None = None
         self.methods: tuple[str, ...] | None = None
         self.epsilons: list[float] = []
@@ -101,9 +95,7 @@ class Oracle:
             instead=("Ask for fewer components.",),
         )
 
-    def curve(
-        self, facts: Facts, method: str, epsilons: Sequence[float], **_: Any
-    ) -> tuple[tuple[float, Forecast], ...]:
+    def curve(self, facts: Facts, method: str, epsilons: Sequence[float], **_: Any) -> tuple[tuple[float, Forecast], ...]:
         self.epsilons += epsilons
         return tuple((at, expected(method, min(0.5 + at / 10, 0.9))) for at in epsilons)
 

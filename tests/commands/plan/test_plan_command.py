@@ -104,9 +104,7 @@ def test_where_nothing_can_work_that_is_said_first_and_is_an_answer(monkeypatch:
     assert result.exit_code == 0
     words = " ".join(result.stdout.split())
     # The stand-in's interval reaches far beyond random directions, and the spectrum is only guessed.
-    assert words.startswith(
-        "Nothing can work here, if the spectrum is as guessed: with epsilon = 1 and about 5000 people "
-    )
+    assert words.startswith("Nothing can work here, if the spectrum is as guessed: with epsilon = 1 and about 5000 people ")
     assert "The best, one table with one release of the covariance, would capture 0.90 (0.87 to 0.92)" in words
     assert "what would work instead - Ask for fewer components." in words
     # Nobody is shown how to do what is not worth doing.

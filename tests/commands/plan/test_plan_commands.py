@@ -45,11 +45,7 @@ def facts_for(method: str, **other: Any) -> Facts:
     given = {"sites": sites, "row_bound": 12.0, "budget": Budget(1.0, 1e-6), **other}
     # Without doubt about the spectrum, which a forecast would rehearse and no command has.
     return Facts(
-        dim=len(NAMES),
-        rank=2,
-        people=COUNT,
-        spectrum=replace(Spectrum.guessed(len(NAMES)), spread=0.0, error=0.0),
-        **given,
+        dim=len(NAMES), rank=2, people=COUNT, spectrum=replace(Spectrum.guessed(len(NAMES)), spread=0.0, error=0.0), **given
     )
 
 
@@ -106,9 +102,7 @@ PAIRS = [(method, kind, (row + column) % 5) for row, method in enumerate(METHODS
 
 
 @pytest.mark.parametrize(("method", "kind"), [(method, kind) for method, kind, turn in PAIRS if turn == 0])
-def test_the_command_runs_with_the_parameters_of_the_plan(
-    tmp_path: Path, fitted: list[Any], method: str, kind: str
-) -> None:
+def test_the_command_runs_with_the_parameters_of_the_plan(tmp_path: Path, fitted: list[Any], method: str, kind: str) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
     facts, plan = planned(method, kind)
     assert plan.unknown == ()
@@ -159,12 +153,7 @@ def test_what_a_caller_changes_in_the_parameters_is_said_as_well(tmp_path: Path,
 
 def test_a_plan_has_every_parameter_that_is_declared() -> None:
     kinds = {parts_of(method)[0]: planned(method, "as it is")[1].params for method in METHODS}
-    assert {type(params) for params in kinds.values()} == {
-        PrivateParams,
-        StreamingParams,
-        FederatedParams,
-        GossipParams,
-    }
+    assert {type(params) for params in kinds.values()} == {PrivateParams, StreamingParams, FederatedParams, GossipParams}
     for params in kinds.values():
         assert vars(params).keys() == declared(type(params)).keys()
         # What the plan did not decide is at its default.

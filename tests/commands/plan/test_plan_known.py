@@ -53,9 +53,7 @@ def test_a_public_table_is_clipped_and_scaled_as_the_fit_will(oracle: Oracle, tm
 
 
 def test_a_sparse_table_is_scaled_too(oracle: Oracle, tmp_path: Path) -> None:
-    found = spectrum_of(
-        oracle, "--public-data", written(tmp_path, "sparse.npz"), "--scale", "5,3,1,0.5,0.25", "--row-bound", 99
-    )
+    found = spectrum_of(oracle, "--public-data", written(tmp_path, "sparse.npz"), "--scale", "5,3,1,0.5,0.25", "--row-bound", 99)
     assert found.values == pytest.approx(variances(rows() / [5, 3, 1, 0.5, 0.25]) / 99**2, rel=1e-6)
 
 
@@ -92,9 +90,7 @@ def test_variances_come_in_any_plain_form(oracle: Oracle, tmp_path: Path, name: 
 
 def test_a_released_spectrum_is_taken_as_it_is(oracle: Oracle, tmp_path: Path) -> None:
     source = tmp_path / "spectrum.json"
-    released = Spectrum(
-        values=np.array([0.3, 0.1, 0.05]), source="released with epsilon = 0.1", spread=0.1, error=0.004
-    )
+    released = Spectrum(values=np.array([0.3, 0.1, 0.05]), source="released with epsilon = 0.1", spread=0.1, error=0.004)
     source.write_text(json.dumps(released.to_json()))
     found = json.loads(planned(*ASKED, "--spectrum", source, "--json").stdout)
     assert found["spectrum"] == released.to_json()

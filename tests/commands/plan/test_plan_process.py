@@ -43,9 +43,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_off_a_terminal_nothing_but_the_answer_is_said() -> None:
     words = [*SMALL, "--method", "curator/covariance", "--epsilons", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", f"{PLAN}app({words!r})"], capture_output=True, text=True, env=QUIET, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", f"{PLAN}app({words!r})"], capture_output=True, text=True, env=QUIET, check=True)
     assert done.stderr == ""
     assert done.stdout.startswith("With epsilon = 1 expect ")
     # A terminal without box characters gets ASCII.

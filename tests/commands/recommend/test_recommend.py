@@ -135,16 +135,10 @@ def test_ratings_public_lists_and_private_counts(tmp_path: Path) -> None:
     frame["stars"] = 5
     others = frame.head(40).assign(film="never listed")
     low = frame.head(40).assign(stars=1, film="i1")
-    source = write_lines(
-        tmp_path / "ratings.parquet", pd.concat([frame, others, low]).drop_duplicates(["person", "film"])
-    )
+    source = write_lines(tmp_path / "ratings.parquet", pd.concat([frame, others, low]).drop_duplicates(["person", "film"]))
     target = tmp_path / "items.safetensors"
-    words = (
-        "--user person --item film --value stars --min-rating 4 --keep-items 20 --item-degrees private --normalise both"
-    )
-    done = eigenveil(
-        "recommend", "fit", source, *PRIVATE, *words.split(), "--items-file", catalogue_in(tmp_path), "-o", target
-    )
+    words = "--user person --item film --value stars --min-rating 4 --keep-items 20 --item-degrees private --normalise both"
+    done = eigenveil("recommend", "fit", source, *PRIVATE, *words.split(), "--items-file", catalogue_in(tmp_path), "-o", target)
     assert done.exit_code == 0, done.output
     assert f"the 20 most popular of {ITEMS}" in done.stdout
     found = ItemSpace.load(target)
@@ -180,9 +174,7 @@ def test_sites_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         sp.save_npz(tmp_path / f"site{at}.npz", PLAYS[:, :width])
     said = refusal("recommend", "fit", tmp_path / "site0.npz", tmp_path / "site1.npz", *PRIVATE)
     assert f"site1 has {ITEMS - 1} items, but site0 has {ITEMS}" in said
-    assert "--trust masked needs at least 2 sites" in refusal(
-        "recommend", "fit", shops[0], *PRIVATE, "--trust", "masked"
-    )
+    assert "--trust masked needs at least 2 sites" in refusal("recommend", "fit", shops[0], *PRIVATE, "--trust", "masked")
 
 
 def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None:
@@ -233,9 +225,7 @@ def test_items_without_names_go_by_number(tmp_path: Path) -> None:
     done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "--first", 3)
     assert done.stdout.split() == [str(at) for at in known.top(PLAYS[[5]], n=3)[0]]
     assert eigenveil("recommend", "top", target, "--have", 0, "--first", 2).exit_code == 0
-    assert f"--have {ITEMS} is not an item number, 0 to {ITEMS - 1}, in" in refusal(
-        "recommend", "top", target, "--have", ITEMS
-    )
+    assert f"--have {ITEMS} is not an item number, 0 to {ITEMS - 1}, in" in refusal("recommend", "top", target, "--have", ITEMS)
     assert "pass a row number" in refusal("recommend", "top", target, "--from", source, "--who", "ann")
     assert "no user has number" in refusal("recommend", "top", target, "--from", source, "--who", USERS)
 
@@ -277,9 +267,7 @@ def test_figures_are_those_of_the_lists_and_say_that_nothing_covers_them(tmp_pat
         found = fitted.recommend(train, n=5)
         figures = {"recall": recall(found, test, n=5), "ndcg": ndcg(found, test, n=5)}
         assert values["found"][name] == pytest.approx(figures, abs=1e-9)
-    assert (
-        values["found"]["private, epsilon = 1"]["recall"] > values["found"]["popularity, not private"]["recall"] + 0.1
-    )
+    assert values["found"]["private, epsilon = 1"]["recall"] > values["found"]["popularity, not private"]["recall"] + 0.1
     said = eigenveil(*arguments)
     shown = re.sub(r"[│\s]+", " ", said.stdout)
     for words in ("recall@5", "ndcg@5", "NOT COVERED BY THE GUARANTEE", "never publish them", "was discarded"):
@@ -309,9 +297,7 @@ def test_a_given_split_gives_the_figures_of_that_split(tmp_path: Path) -> None:
 
 def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) -> None:
     train, test = tmp_path / "train.csv", tmp_path / "test.csv"
-    train.write_text(
-        "user,item\n" + "".join(f"u{at},{item}\n" for at in range(9) for item in ("a", "b")), encoding="utf-8"
-    )
+    train.write_text("user,item\n" + "".join(f"u{at},{item}\n" for at in range(9) for item in ("a", "b")), encoding="utf-8")
     # What u0 shows is not held out from them, and nobody shows anything of the new one.
     test.write_text("user,item\nu0,a\nnew,a\nnew,b\n", encoding="utf-8")
     done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "--first", 2)
@@ -335,9 +321,7 @@ def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch:
     page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"\$ python -c '([^']*)'\n\$ eigenveil recommend", page)
     examples = re.findall(
-        r"^\$ eigenveil (recommend (?:fit plays|top|evaluate)\b[^\n]*)\n(.*?)(?=^\$|^```)",
-        page,
-        flags=re.MULTILINE | re.DOTALL,
+        r"^\$ eigenveil (recommend (?:fit plays|top|evaluate)\b[^\n]*)\n(.*?)(?=^\$|^```)", page, flags=re.MULTILINE | re.DOTALL
     )
     assert [line.split()[1] for line, _ in examples] == ["fit", "top", "evaluate"]
     monkeypatch.chdir(tmp_path)
@@ -380,17 +364,13 @@ def test_histories_are_read_in_every_format(tmp_path: Path) -> None:
     for name, words in (("h.npy", ()), ("i.svm", ("--features", "6"))):
         spaces[name] = _space_of(tmp_path, tmp_path / name, *words)
     for name, space in spaces.items():
-        np.testing.assert_allclose(
-            np.abs(space.components), np.abs(spaces["a.csv"].components), atol=1e-9, err_msg=name
-        )
+        np.testing.assert_allclose(np.abs(space.components), np.abs(spaces["a.csv"].components), atol=1e-9, err_msg=name)
     top = ("recommend", "top", tmp_path / "items.safetensors", "--who", "3", "--from")
     assert eigenveil(*top, tmp_path / "i.svm", "--features", 6).exit_code == 0
     lines[::3].to_csv(tmp_path / "train.csv", index=False, sep=";", decimal=",")
     how = ("--decimal", ",", "--min-rating", 1, "--no-privacy", "-k", 2)
     assert eigenveil("recommend", "evaluate", tmp_path / "train.csv", "--test", tmp_path / "b.csv", *how).exit_code == 0
-    assert "--format is missing" in refusal(
-        "recommend", "fit", "-", "-k", 2, "--no-privacy", "-o", tmp_path / "x.safetensors"
-    )
+    assert "--format is missing" in refusal("recommend", "fit", "-", "-k", 2, "--no-privacy", "-o", tmp_path / "x.safetensors")
 
 
 def _space_of(folder: Path, source: object, *words: object, given: bytes | None = None) -> ItemSpace:

@@ -97,9 +97,7 @@ def test_every_method_runs_in_every_topology_it_has(tmp_path: Path, method: str)
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
     source, target = visits(tmp_path), tmp_path / "model.safetensors"
     arguments = "--split by:hospital --drop patient --method fedpower --local-steps 3,2,1 --rounds 4 --oversample 1 --align sign "
-    arguments += (
-        "--trust site --neighbours zero-out --origin 0 --mean-bound 30 --scale 1,1,1,1,2 --column-bounds -20,20 "
-    )
+    arguments += "--trust site --neighbours zero-out --origin 0 --mean-bound 30 --scale 1,1,1,1,2 --column-bounds -20,20 "
     arguments += "--tolerance 0 --quorum 0.5 --seed 7 --participation with-replacement:2 --person-sites 2"
     result = eigenveil("simulate", source, "-k", 2, *PRIVATE, *arguments.split(), "-o", target)
     assert result.exit_code == 0, result.output
@@ -210,9 +208,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     named = tmp_path / "gone X.csv"
     assert refusal("simulate", named, *EXACT, "--sites", 3) == f"error: {named} does not exist. Check the path"
     for kind in ("npy", "svm"):
-        assert "needs a table with column names" in refusal(
-            "simulate", written(tmp_path, kind), *EXACT, "--split", "by:age"
-        )
+        assert "needs a table with column names" in refusal("simulate", written(tmp_path, kind), *EXACT, "--split", "by:age")
     gaps = visits(tmp_path, "parquet", ward=[None] + [1.0] * (COUNT - 1))
     drop = ("--drop", "hospital", "--drop", "patient")
     assert "column 'ward' has missing values" in refusal("simulate", gaps, *EXACT, "--split", "by:ward", *drop)
@@ -221,9 +217,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
 
 def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
-    script, shown = re.findall(
-        r"\$ python -c '(.*?)'\n\$ eigenveil simulate wards[^\n]*\n(.*?)```", page, flags=re.DOTALL
-    )[0]
+    script, shown = re.findall(r"\$ python -c '(.*?)'\n\$ eigenveil simulate wards[^\n]*\n(.*?)```", page, flags=re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     subprocess.run([sys.executable, "-c", script], check=True)
     said = eigenveil("simulate", "wards.csv", *EXACT, "--split", "by:ward").stdout

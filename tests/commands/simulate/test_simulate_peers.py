@@ -118,10 +118,7 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
     # Pairs come within a thousandth of the limit, in squares; four digits are shown.
     assert least - 5e-4 <= float(factor[1]) <= least * 1.0005 + 5e-4
     assert against in said
-    assert (
-        "(1, 1e-06)-differential privacy for each person" in said
-        and "Each person, who has one row at one peer." in said
-    )
+    assert "(1, 1e-06)-differential privacy for each person" in said and "Each person, who has one row at one peer." in said
     assert "A simulation: one process had all rows" in said
     assert "captured" not in said
     model = Model.load(target)
@@ -134,13 +131,9 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
     source, target, edges = visits(tmp_path), tmp_path / "model.safetensors", tmp_path / "who.txt"
     edges.write_text("# a line\n0, 1\nhospital north, hospital south\n")
-    arguments = (
-        "--split by:hospital --drop patient --method power --consensus chebyshev --steps 40 --rounds 3 --oversample 1 "
-    )
+    arguments = "--split by:hospital --drop patient --method power --consensus chebyshev --steps 40 --rounds 3 --oversample 1 "
     arguments += "--noise pairwise --noise-graph complete --colluders 1 --restarts 2 --neighbours zero-out --origin 0 "
-    arguments += (
-        "--mean-bound 30 --scale 1,1,1,1,2 --column-bounds -20,20 --tolerance 0 --quorum 3 --deadline 7 --retries 2 "
-    )
+    arguments += "--mean-bound 30 --scale 1,1,1,1,2 --column-bounds -20,20 --tolerance 0 --quorum 3 --deadline 7 --retries 2 "
     arguments += "--seed 7"
     result = eigenveil("simulate", source, *SECRET, edges, *arguments.split(), "-o", target)
     assert result.exit_code == 0, result.output
@@ -254,9 +247,7 @@ def test_a_site_is_called_as_it_is_called() -> None:
 def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
     script = re.findall(r"\$ python -c '(.*?)'\n\$ eigenveil simulate wards", page, flags=re.DOTALL)[0]
-    command, shown = re.findall(
-        r"\$ eigenveil (simulate wards[^\n]* --graph ring [^\n]*)\n(.*?)```", page, flags=re.DOTALL
-    )[0]
+    command, shown = re.findall(r"\$ eigenveil (simulate wards[^\n]* --graph ring [^\n]*)\n(.*?)```", page, flags=re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     subprocess.run([sys.executable, "-c", script], check=True)
     said = eigenveil(*command.split()).stdout

@@ -160,9 +160,7 @@ def test_the_state_of_a_process_that_lives_is_not_resumed_and_that_of_a_dead_one
         process.stdin.flush()
         shown = json.loads(process.stdout.readline())
         assert shown["rows"] == 400
-        line = refusal(
-            "stream", written(tmp_path, "csv"), "--resume", "--state", state, "-o", tmp_path / "m.safetensors"
-        )
+        line = refusal("stream", written(tmp_path, "csv"), "--resume", "--state", state, "-o", tmp_path / "m.safetensors")
         assert "is the state of a stream that is still running" in line
         with pytest.raises(StateFileError, match="still running"):
             StreamingPCA.resume(state)
@@ -295,9 +293,7 @@ def test_a_killed_stream_says_so_if_the_file_is_another_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("full", ["model", "state"])
-def test_a_full_disk_names_the_file_and_claims_no_model(
-    tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_names_the_file_and_claims_no_model(tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, state, target = written(tmp_path, "csv"), tmp_path / "own.state", tmp_path / "model.safetensors"
     command = ("stream", source, *WAYS["sync"], "--seed", 1, "--state", state, "-o", target)
     write = Path.write_bytes

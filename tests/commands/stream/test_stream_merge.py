@@ -64,9 +64,7 @@ def test_what_cannot_be_merged_is_said_and_nothing_is_written(tmp_path: Path) ->
     assert "columns cannot be merged" in refused(narrow)
     renamed = state(tmp_path / "renamed.state", values, names=("other", *NAMES[1:]))
     assert f"'other' where {NAMES[0]!r} is" in refused(renamed)
-    assert "centered and the other is not" in refused(
-        state(tmp_path / "bare.state", values, *EXACT, "--center", "none")
-    )
+    assert "centered and the other is not" in refused(state(tmp_path / "bare.state", values, *EXACT, "--center", "none"))
     scaled = state(tmp_path / "scaled.state", values, *EXACT, "--scale", "2")
     assert "different units cannot be merged. Give all of them the same public --scale" in refused(scaled)
     forgetful = state(tmp_path / "forget.state", values, *EXACT, "--forget", "0.5")

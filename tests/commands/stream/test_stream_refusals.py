@@ -76,9 +76,7 @@ def test_what_is_no_state_is_refused(tmp_path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("terms", [EXACT, ("-k", 2, *PRIVATE)], ids=["exact", "private"])
-def test_rows_of_another_kind_leave_the_state_as_it_was(
-    tmp_path: Path, target: Path, terms: tuple[object, ...]
-) -> None:
+def test_rows_of_another_kind_leave_the_state_as_it_was(tmp_path: Path, target: Path, terms: tuple[object, ...]) -> None:
     state, values = tmp_path / "stream.state", rows()
     piped(as_csv(values), *CSV, *terms, "-o", target, "--state", state)
     resume = ("--resume", "-o", target, "--force", "--state", state)

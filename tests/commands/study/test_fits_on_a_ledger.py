@@ -106,12 +106,8 @@ def test_what_is_needed_at_the_first_use(table: Path, tmp_path: Path) -> None:
     line = refusal("fit", table, "-k", 2, "--no-privacy", "--ledger", ledger, *LIFE)
     assert "--no-privacy has none" in line
     for wrong in ("0", "nan", "inf"):
-        assert "--lifetime-epsilon must be positive" in refused(
-            table, ledger, "--dataset", "a", "--lifetime-epsilon", wrong
-        )
-    assert "--lifetime-delta must lie" in refused(
-        table, ledger, "--dataset", "a", "--lifetime-epsilon", 1, "--lifetime-delta", 1
-    )
+        assert "--lifetime-epsilon must be positive" in refused(table, ledger, "--dataset", "a", "--lifetime-epsilon", wrong)
+    assert "--lifetime-delta must lie" in refused(table, ledger, "--dataset", "a", "--lifetime-epsilon", 1, "--lifetime-delta", 1)
 
 
 def test_a_table_that_cannot_be_read_leaves_no_ledger(tmp_path: Path) -> None:

@@ -119,11 +119,7 @@ def test_passphrases_that_protect_nothing_are_refused(
 
 
 def test_accents_are_typed_in_two_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    typing(
-        monkeypatch,
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait",
-        *["caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait"],
-    )
+    typing(monkeypatch, "caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait", *["caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait"])
     done("keys", "site", "north", "--folder", tmp_path, "--passphrase")
     typing(monkeypatch, "cafe\N{COMBINING ACUTE ACCENT} au lait")
     done("keys", "show", tmp_path / "north.key")

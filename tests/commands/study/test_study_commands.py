@@ -65,12 +65,7 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
-    assert (found.name, found.topology, found.trust, found.params.purpose) == (
-        "heart",
-        "star",
-        "masked",
-        "who is at risk",
-    )
+    assert (found.name, found.topology, found.trust, found.params.purpose) == ("heart", "star", "masked", "who is at risk")
     assert [place.name for place in found.sites] == ["site 0", "site 1", "site 2", "site 3"]
     assert found.columns == ("age", "weight", "pulse") and found.seed is None
     assert found.hub is not None and found.hub.address == "hub.example.org:7443"
@@ -87,8 +82,7 @@ def test_a_hopeless_budget_is_asked_about_before_the_file_is_sent(
     task = ("-k", 2, "--columns", ",".join(f"c{i}" for i in range(30)), "--row-bound", 3, *PRIVATE)
     where = ADDRESS if topology == "hub" else ("--graph", "complete", *places)
     few, many = (
-        ("--neighbours", "zero-out", *(word for name in names for word in ("--size", f"{name}={size}")))
-        for size in (20, 20_000)
+        ("--neighbours", "zero-out", *(word for name in names for word in ("--size", f"{name}={size}"))) for size in (20, 20_000)
     )
     file = tmp_path / "heart.toml"
     asked = ("new", file, "--authority", keys, *where, *task)
@@ -191,28 +185,14 @@ def test_a_tree_takes_its_nodes_from_the_folder(tmp_path: Path, keys: Path) -> N
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert (found.topology, found.trust, found.fanout) == ("tree", "site", 2)
-    assert [(place.name, place.address) for place in found.nodes] == [
-        ("node 1", "10.0.0.1:70"),
-        ("node 2", "10.0.0.2:70"),
-    ]
+    assert [(place.name, place.address) for place in found.nodes] == [("node 1", "10.0.0.1:70"), ("node 2", "10.0.0.2:70")]
 
 
 def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
     file, edges = tmp_path / "x.toml", tmp_path / "edges.txt"
     edges.write_text("peer 0, peer 1\npeer 1, peer 2\n")
     where = [text for at in range(3) for text in ("--peer-address", f"peer {at}=10.0.0.{at}:70")]
-    options = (
-        "--graph",
-        edges,
-        "--noise-graph",
-        "complete",
-        "--consensus",
-        "tree",
-        "--restarts",
-        "1",
-        "--colluders",
-        "1",
-    )
+    options = ("--graph", edges, "--noise-graph", "complete", "--consensus", "tree", "--restarts", "1", "--colluders", "1")
     result = run("new", file, "--authority", keys, *TASK, *PRIVATE, *options, *where)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
@@ -255,11 +235,7 @@ def test_peers_survive_the_loss_of_any_one_unless_told_otherwise(
 
 @pytest.mark.parametrize(
     "count, options",
-    [
-        (5, ("--graph", "ring", "--restarts", "0")),
-        (5, ("--graph", "ring", "--quorum", "5")),
-        (3, ("--graph", "ring")),
-    ],
+    [(5, ("--graph", "ring", "--restarts", "0")), (5, ("--graph", "ring", "--quorum", "5")), (3, ("--graph", "ring"))],
 )
 def test_where_one_lost_peer_ends_the_study_it_says_so_and_keeps_no_budget_for_it(
     tmp_path: Path, keys: Path, count: int, options: tuple[str, ...]

@@ -12,9 +12,7 @@ def client() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
-        ) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1") as cluster,
         Client(cluster) as connected,
     ):
         yield connected

@@ -22,16 +22,7 @@ from dask.sizeof import sizeof
 from commands.command_tables import eigenveil, refusal
 from commands.network.network_folders import Folders
 from data.engines.sent import SECRET, Killer, fail, read
-from eigenveil import (
-    EngineLost,
-    FederatedPCA,
-    Ledger,
-    PrivatePCA,
-    PrivateRecommender,
-    StreamingPCA,
-    Symmetric,
-    find_bounds,
-)
+from eigenveil import EngineLost, FederatedPCA, Ledger, PrivatePCA, PrivateRecommender, StreamingPCA, Symmetric, find_bounds
 from eigenveil.core.domain import Domain
 from eigenveil.core.rows import innermost, is_remote
 from eigenveil.core.unit import Neighbours
@@ -69,9 +60,7 @@ def frame(partitions: int = 6) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    return bool(
-        one.components_.tobytes() == other.components_.tobytes() and one.mean_.tobytes() == other.mean_.tobytes()
-    )
+    return bool(one.components_.tobytes() == other.components_.tobytes() and one.mean_.tobytes() == other.mean_.tobytes())
 
 
 def fitted(X: Any, **settings: Any) -> PrivatePCA:
@@ -79,9 +68,7 @@ def fitted(X: Any, **settings: Any) -> PrivatePCA:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"row_bound": "private"}, {"scale": "private", "row_bound": "private"}, {"method": "power"}],
-    ids=str,
+    "settings", [{}, {"row_bound": "private"}, {"scale": "private", "row_bound": "private"}, {"method": "power"}], ids=str
 )
 def test_an_array_gives_the_bits_of_memory(settings: dict[str, Any]) -> None:
     assert same(fitted(ROWS, **settings), fitted(array(), **settings))
@@ -255,9 +242,7 @@ def test_progress_counts_every_row_of_a_pass() -> None:
 
 def source(path: Path, chunk: int) -> Any:
     """An array that is read from a file whenever a chunk is computed."""
-    return da.map_blocks(
-        read, str(path), chunk, chunks=((chunk,) * (COUNT // chunk), (5,)), dtype=float, meta=np.empty((0, 0))
-    )
+    return da.map_blocks(read, str(path), chunk, chunks=((chunk,) * (COUNT // chunk), (5,)), dtype=float, meta=np.empty((0, 0)))
 
 
 def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
@@ -359,9 +344,7 @@ def test_without_a_cluster_one_partition_at_a_time_is_in_memory() -> None:
 @pytest.mark.usefixtures("alone")
 def test_without_a_cluster_nothing_changes_or_is_quoted_in_silence() -> None:
     drawn = np.random.default_rng(0)
-    moving = da.from_delayed(
-        delayed(lambda: drawn.standard_normal((500, 5)), pure=False)(), shape=(500, 5), dtype=float
-    )
+    moving = da.from_delayed(delayed(lambda: drawn.standard_normal((500, 5)), pure=False)(), shape=(500, 5), dtype=float)
     ledger = Ledger(epsilon=9.0, delta=1e-3)
     with pytest.raises(ValueError, match="partition 0 has changed since the fit began"):
         PrivatePCA(2, **PRIVATE, ledger=ledger).fit(moving)
@@ -485,9 +468,7 @@ def test_the_command_fits_on_a_cluster_and_in_processes(client: Any, folder: Pat
         assert found["here"].columns == found[name].columns
 
 
-def test_the_command_says_what_it_cannot_do(
-    client: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_what_it_cannot_do(client: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--drop", "patient", "-o", tmp_path / "m.safetensors"]
     address = client.scheduler.address
     assert "not both" in refusal("fit", folder, *common, "--dask", address, "--processes", 2)
@@ -495,9 +476,7 @@ def test_the_command_says_what_it_cannot_do(
     FRAME.head(50).to_csv(tmp_path / "a.csv", index=False)
     assert "Convert it to Parquet first" in refusal("fit", tmp_path / "a.csv", *common, "--processes", 2)
     monkeypatch.setattr(dask_rows, "_CONNECT", 0.5)
-    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refusal(
-        "fit", folder, *common, "--dask", "tcp://127.0.0.1:9"
-    )
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refusal("fit", folder, *common, "--dask", "tcp://127.0.0.1:9")
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -543,9 +522,7 @@ def test_a_site_of_a_network_study_may_have_its_table_on_a_cluster(tmp_path: Pat
     site = company.site
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            company,
-            "site",
-            lambda name, ledger: site(name, ledger, **({"holding": holding} if name == "site 0" else {})),
+            company, "site", lambda name, ledger: site(name, ledger, **({"holding": holding} if name == "site 0" else {}))
         )
         company.run()
     simulated = company.study.estimator()

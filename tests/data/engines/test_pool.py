@@ -138,7 +138,5 @@ def test_a_table_is_fitted_in_a_fraction_of_its_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["csv", "npz", "svm"])
 def test_files_that_only_one_process_can_read_are_refused(tmp_path: Path, ending: str) -> None:
     """They were read in this process, and nobody was told."""
-    line = refusal(
-        "fit", written(tmp_path, ending), "--processes", 2, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors"
-    )
+    line = refusal("fit", written(tmp_path, ending), "--processes", 2, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
     assert "cannot be shared by several processes" in line

@@ -176,13 +176,7 @@ def test_of_a_folder_files_that_were_left_are_not_looked_at(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "line",
-    [
-        b"",
-        b"[]",
-        b'{"slot": 1}',
-        b'{"slot": -2, "wall": 1.0, "files": []}',
-        b'{"slot": 1, "wall": 1.0, "files": [["", true]]}',
-    ],
+    [b"", b"[]", b'{"slot": 1}', b'{"slot": -2, "wall": 1.0, "files": []}', b'{"slot": 1, "wall": 1.0, "files": [["", true]]}'],
 )
 def test_what_is_no_note_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"not the end of a slot|Expecting"):

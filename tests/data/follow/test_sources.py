@@ -270,10 +270,7 @@ def test_a_named_pipe_is_followed_and_an_empty_one_refused(tmp_path: Path) -> No
     os.close(both_ends)
     reader, writer = os.pipe()
     os.close(writer)
-    with (
-        os.fdopen(reader, "rb", buffering=0) as incoming,
-        pytest.raises(ValueError, match="ended before a complete first"),
-    ):
+    with os.fdopen(reader, "rb", buffering=0) as incoming, pytest.raises(ValueError, match="ended before a complete first"):
         follow(incoming)
 
 

@@ -24,14 +24,7 @@ FIELDS = (
     *("<NA>", "++1", "1e", "0001", "- 1", "\t1", "1.234", "1\x0b", "é", '"7"', '"x"'),
 )
 LINES = (
-    *(
-        b"a,b\n1,2\n\n3,4\n",
-        b"a,b\n1,2\n,\n",
-        b'a,b\n"1","2"\n',
-        b"a,b\r\n1,2\r\n3,4\r\n",
-        b"a;b\n1;2\n",
-        b"a\n1\n\n2\n",
-    ),
+    *(b"a,b\n1,2\n\n3,4\n", b"a,b\n1,2\n,\n", b'a,b\n"1","2"\n', b"a,b\r\n1,2\r\n3,4\r\n", b"a;b\n1;2\n", b"a\n1\n\n2\n"),
     *(b'a,b\n1,"2\n3"\n', b'a,b\n"1,5",2\n', b"a,b\n1,2,\n", b"a,b\n1\n"),
 )
 
@@ -178,9 +171,7 @@ def written_numbers(draw: st.DrawFn) -> str:
 @given(
     st.integers(-(10**12), 10**12),
     st.text("0123456789", max_size=6),
-    st.sampled_from(
-        [(".", ","), (",", "."), (",", " "), (",", "\u202f"), (".", "'"), (",", "'"), (".", None), (",", None)]
-    ),
+    st.sampled_from([(".", ","), (",", "."), (",", " "), (",", "\u202f"), (".", "'"), (",", "'"), (".", None), (",", None)]),
 )
 def test_numbers_of_every_language_come_back(whole: int, fraction: str, marks: tuple[str, str | None]) -> None:
     decimal, thousands = marks
@@ -219,9 +210,7 @@ def test_lines_are_what_pyarrow_says(data: bytes) -> None:
     np.testing.assert_equal(plain, arrow)
 
 
-@given(
-    st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=5)
-)
+@given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=5))
 def test_numbers_come_back_to_the_last_bit(rows: list[list[float]]) -> None:
     text = "a,b,c\n" + "".join(",".join(map(repr, row)) + "\n" for row in rows)
     assert read_plainly(text.encode(), FileParams()).tolist() == rows

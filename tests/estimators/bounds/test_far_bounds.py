@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil import (
-    FederatedPCA,
-    GossipPCA,
-    Ledger,
-    PrivatePCA,
-    find_bounds,
-    find_column_bounds,
-    released_spectrum,
-)
+from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
 from eigenveil.errors import ParameterError
 
 pytestmark = pytest.mark.usefixtures("unplanned")
@@ -84,10 +76,7 @@ def test_fits_are_finite_or_free(rule: str) -> None:
 def test_sites_and_small_releases_too(rule: str) -> None:
     rows = WHOLE if rule == "refuse" else TORN
     parts = {f"site {at}": part for at, part in enumerate(np.array_split(rows, 4))}
-    kinds: tuple[tuple[Any, dict[str, Any]], ...] = (
-        (FederatedPCA, {"trust": "masked"}),
-        (GossipPCA, {"graph": "complete"}),
-    )
+    kinds: tuple[tuple[Any, dict[str, Any]], ...] = ((FederatedPCA, {"trust": "masked"}), (GossipPCA, {"graph": "complete"}))
     for at, choice in enumerate(settings()):
         how: dict[str, Any] = LARGE | RULES[rule] | choice
         # Fifteen settings for each distance: in turn, so that each of both meets half of all pairs.
@@ -105,8 +94,6 @@ def test_units_to_be_found_are_those_of_a_fit(release: Any) -> None:
     ledger = Ledger(epsilon=9.0, delta=1e-3)
     more: dict[str, Any] = {"row_bound": 3.0} if release is released_spectrum else {}
     for word in ("private", "auto"):
-        with pytest.raises(
-            ValueError, match="scale must be a number or one per column: only a fit takes scale='private'"
-        ):
+        with pytest.raises(ValueError, match="scale must be a number or one per column: only a fit takes scale='private'"):
             release(WHOLE, epsilon=1.0, delta=1e-5, scale=word, ledger=ledger, **more)
     assert ledger.charges == ()

@@ -70,9 +70,7 @@ def test_around_numbers_or_zero_there_is_one_release(center: str | None) -> None
 
 
 def test_two_looks_at_the_same_norms_are_as_good_as_one_for_both_shares() -> None:
-    whole, part = (
-        find_bounds(normal(), epsilon=0.5, delta=1e-6, center=center, random_state=0) for center in (None, "private")
-    )
+    whole, part = (find_bounds(normal(), epsilon=0.5, delta=1e-6, center=center, random_state=0) for center in (None, "private"))
     assert whole.chosen is not None
     assert part.chosen is not None
     apart = part.chosen.error * part.people / (whole.chosen.error * whole.people)
@@ -129,9 +127,7 @@ def test_a_quantile_that_noise_hides_is_lowered_and_said() -> None:
     assert found.chosen is not None
     assert found.chosen.clipped <= 2.5 * found.chosen.error * (1 + 1e-9)
     # Never a wild one, far beyond every row.
-    bounds = [
-        find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, random_state=s).row_bound for s in range(30)
-    ]
+    bounds = [find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, random_state=s).row_bound for s in range(30)]
     longest = float(np.linalg.norm(normal(1500), axis=1).max())
     assert max(bound for bound in bounds if bound is not None) < 1.5 * longest
 

@@ -90,9 +90,7 @@ def test_names_people_and_public_counts() -> None:
     assert (public.people, public.people_error) == (COUNT, 0.0)
     # A sum of thirds and sevenths would tell in its last digits how many rows people have.
     thirds = np.where(np.arange(COUNT) < 9000, np.arange(COUNT) // 3, 3000 + (np.arange(COUNT) - 9000) // 7)
-    counted = find_column_bounds(
-        columns(), epsilon=2.0, delta=1e-6, person=thirds, neighbours="zero-out", random_state=0
-    )
+    counted = find_column_bounds(columns(), epsilon=2.0, delta=1e-6, person=thirds, neighbours="zero-out", random_state=0)
     assert counted.people == len(np.unique(thirds))
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     with pytest.raises(ValueError, match=r"epsilon is too small for 99 people.* Nothing was released"):

@@ -30,9 +30,7 @@ def search_range(pca: Any) -> bool:
     return bool(np.quantile(norms, 0.05) < bound < np.quantile(norms, 0.995))
 
 
-@pytest.mark.parametrize(
-    "choices", [{}, {"method": "power"}, {"neighbours": "replace-one"}, {"n_components": 0.9}], ids=str
-)
+@pytest.mark.parametrize("choices", [{}, {"method": "power"}, {"neighbours": "replace-one"}, {"n_components": 0.9}], ids=str)
 def test_one_table_needs_no_bound(choices: dict[str, Any]) -> None:
     pca: Any = PrivatePCA(**(BUDGET | {"n_components": 2} | choices)).fit(ROWS)
     assert captured(pca.components_) > 0.99
@@ -104,9 +102,7 @@ def test_one_site_is_one_table() -> None:
     """The hub that adds all noise for one site releases what a curator would, but for rounding."""
     alone: Any = PrivatePCA(2, **BUDGET).fit(ROWS)
     hub = FederatedPCA(2, **BUDGET, trust="hub").fit({"a": ROWS})
-    assert [charge.label for charge in hub.ledgers_["hub"].charges] == [
-        charge.label for charge in alone.ledger_.charges
-    ]
+    assert [charge.label for charge in hub.ledgers_["hub"].charges] == [charge.label for charge in alone.ledger_.charges]
 
 
 @pytest.mark.parametrize("noise", ["pairwise", "independent"])
@@ -156,9 +152,7 @@ def test_a_stream_that_is_saved_keeps_its_bound(tmp_path: Path) -> None:
 FAR = ROWS + 1e8 * RNG.choice([-1, 1], 6)
 
 
-@pytest.mark.parametrize(
-    "choices", [PUBLISHED[name] for name in ("sync", "block", "continual")], ids=list(PUBLISHED)[:3]
-)
+@pytest.mark.parametrize("choices", [PUBLISHED[name] for name in ("sync", "block", "continual")], ids=list(PUBLISHED)[:3])
 def test_a_stream_far_from_zero_waits_until_it_has_found_its_mean(choices: dict[str, Any], tmp_path: Path) -> None:
     pca: Any = StreamingPCA(2, **BUDGET, **choices).fit(FAR)
     assert captured(pca.components_) > 0.98

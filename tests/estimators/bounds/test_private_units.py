@@ -179,9 +179,7 @@ def test_a_column_that_few_people_differ_in_gets_a_unit_of_their_size() -> None:
     assert 0.05 < spread < 1.0
     # Where noise could pass for all of them, nothing is known.
     assert (
-        spread_of(
-            TailCounts(cells=cells, beyond=beyond, error=np.full(len(beyond), 15.0), people=1000.0, people_error=0.0)
-        )[1]
+        spread_of(TailCounts(cells=cells, beyond=beyond, error=np.full(len(beyond), 15.0), people=1000.0, people_error=0.0))[1]
         == 0.0
     )
 

@@ -113,11 +113,7 @@ def test_what_is_made_of_a_release_is_the_likeliest_spectrum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 30))
     values = np.sort(rng.standard_normal(size) ** 2)[::-1] * 3 + rng.standard_normal(size) * rng.choice([0.1, 3.0])
-    settings: Any = {
-        "noise": 0.7,
-        "total": float(values.sum() + rng.normal()),
-        "total_noise": rng.choice([0.01, 1.0, 50.0]),
-    }
+    settings: Any = {"noise": 0.7, "total": float(values.sum() + rng.normal()), "total_noise": rng.choice([0.01, 1.0, 50.0])}
     found = denoised(values, **settings)
     assert (np.diff(found) <= 1e-9).all()
     assert found.min() >= 0

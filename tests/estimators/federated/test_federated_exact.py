@@ -203,12 +203,7 @@ def test_rounds_and_tolerance_end_a_fit(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("local_steps", "steps"),
-    [
-        (4, (4, 4, 4, 4, 4)),
-        ([5, 3, 1], (5, 3, 1, 1, 1)),
-        (("decay", 3), (3, 2, 1, 1, 1)),
-        ([1, 2, 3, 4, 5, 6], (1, 2, 3, 4, 5)),
-    ],
+    [(4, (4, 4, 4, 4, 4)), ([5, 3, 1], (5, 3, 1, 1, 1)), (("decay", 3), (3, 2, 1, 1, 1)), ([1, 2, 3, 4, 5, 6], (1, 2, 3, 4, 5))],
 )
 @pytest.mark.parametrize("align", ["procrustes", "sign", "none"])
 def test_local_steps_and_alignment(local_steps: Any, steps: tuple[int, ...], align: Any) -> None:

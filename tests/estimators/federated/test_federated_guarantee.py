@@ -44,10 +44,7 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     assert guarantee.epsilon == 0.5
     assert "the guarantee is (4, 1e-06)" in guarantee.to_text()
     assert "Against the hub" in guarantee.to_text()
-    assert (
-        "Nobody but the hub reads what sites send. Against other readers, only the guarantee against"
-        in guarantee.to_text()
-    )
+    assert "Nobody but the hub reads what sites send. Against other readers, only the guarantee against" in guarantee.to_text()
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
@@ -97,9 +94,9 @@ def test_every_place_has_noise_of_its_own() -> None:
             sent.append(message.body.arrays[0])
         return [message]
 
-    private_federated(
-        trust="site", center=None, neighbours="zero-out", method="covariance", faults=Faults(meddle=heard)
-    ).fit([SITES[0]] * 3)
+    private_federated(trust="site", center=None, neighbours="zero-out", method="covariance", faults=Faults(meddle=heard)).fit(
+        [SITES[0]] * 3
+    )
     assert len(sent) == 3
     assert len({array.tobytes() for array in sent}) == 3
 
@@ -156,9 +153,7 @@ def test_the_budget_is_reserved_for_the_most_rounds(trust: Any) -> None:
 def test_every_budget_can_be_spent(epsilon: float, delta: float, several: int) -> None:
     for trust in ("hub", "site", "both"):
         pair = (epsilon, epsilon) if trust == "both" else epsilon
-        pca = private_federated(epsilon=pair, delta=delta, trust=trust, person_sites=several, method="covariance").fit(
-            SITES
-        )
+        pca = private_federated(epsilon=pair, delta=delta, trust=trust, person_sites=several, method="covariance").fit(SITES)
         assert pca.guarantee_.mu == pytest.approx(Budget(epsilon, delta).mu, rel=1e-9)
 
 
@@ -167,9 +162,7 @@ def test_many_rounds_can_be_paid_for_or_are_refused_in_time(rounds: int) -> None
     for trust in ("hub", "site"):
         said = ""
         try:
-            private_federated(1, method="power", oversample=0, trust=trust, rounds=rounds).fit(
-                [rows[:5] for rows in SITES]
-            )
+            private_federated(1, method="power", oversample=0, trust=trust, rounds=rounds).fit([rows[:5] for rows in SITES])
         except ValueError as error:
             said = str(error)[:300]
         # Before anything is released, and without a list of all shares.

@@ -17,17 +17,7 @@ from eigenveil.linalg import sines
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.messages import Message, StepReply
 from eigenveil.runtimes.local import Faults
-from estimators.sites_of_rows import (
-    DIM,
-    cut,
-    federated,
-    off,
-    pooled_answer,
-    pooled_rows,
-    private_federated,
-    same_bits,
-    stored,
-)
+from estimators.sites_of_rows import DIM, cut, federated, off, pooled_answer, pooled_rows, private_federated, same_bits, stored
 
 ROWS = pooled_rows()
 SITES = np.array_split(ROWS, 7)
@@ -218,9 +208,7 @@ def test_noise_is_fresh_without_a_seed() -> None:
 
 @pytest.mark.parametrize("after", range(9))
 def test_sites_may_go_at_any_step(after: int) -> None:
-    pca = masked(method="covariance", faults=Faults(dies={"site 1": after, "site 4": after + 1}), center=None).fit(
-        SITES
-    )
+    pca = masked(method="covariance", faults=Faults(dies={"site 1": after, "site 4": after + 1}), center=None).fit(SITES)
     answered = pca.transcript_[-1].answered
     rows = np.vstack([SITES[int(name.split()[1])] for name in answered])
     assert len(answered) >= 5
@@ -229,9 +217,7 @@ def test_sites_may_go_at_any_step(after: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 2, 4, 5, 6])
 def test_too_few_survivors_end_it_before_anything_is_unmasked_and_the_charge_stays(after: int) -> None:
-    pca: Any = private_masked(
-        method="covariance", center=None, faults=Faults(dies={f"site {i}": after for i in range(5)})
-    )
+    pca: Any = private_masked(method="covariance", center=None, faults=Faults(dies={f"site {i}": after for i in range(5)}))
     with pytest.raises(QuorumLost) as lost:
         pca.fit(SITES)
     assert set(lost.value.missing) == {f"site {i}" for i in range(5)}
@@ -281,10 +267,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one site": ({}, "at least 2 sites"),
     "quorum": ({"quorum": 5}, "quorum is not for trust='masked'"),
     "tree": ({"topology": "tree"}, "topology='star'"),
-    "participation": (
-        {"method": "power", "participation": ("without-replacement", 3)},
-        "would make sums over few sites",
-    ),
+    "participation": ({"method": "power", "participation": ("without-replacement", 3)}, "would make sums over few sites"),
     "fedpower": ({"method": "fedpower"}, "can only add, and method='fedpower' does more"),
     "merge": ({"method": "merge"}, "can only add"),
     "wda": ({"method": "wda"}, "can only add"),
@@ -297,14 +280,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
     "a share too large": ({"survivors": 1.5}, r"survivors must be .* or a share in \(0, 1\], such as 0.8, got 1.5"),
     "a huge epsilon": ({"epsilon": 1e20}, "or use a smaller epsilon"),
-    "colluders without masks": (
-        {"trust": "site", "survivors": None, "colluders": 2},
-        "colluders is for trust='masked'",
-    ),
-    "a share as a number": (
-        {"survivors": 5.0},
-        "survivors must be a whole number from 1, written without a point, .* got 5.0",
-    ),
+    "colluders without masks": ({"trust": "site", "survivors": None, "colluders": 2}, "colluders is for trust='masked'"),
+    "a share as a number": ({"survivors": 5.0}, "survivors must be a whole number from 1, written without a point, .* got 5.0"),
     "survivors without masks": ({"trust": "site"}, "survivors is for trust='masked'"),
 }
 

@@ -105,11 +105,7 @@ def test_a_person_may_be_a_site() -> None:
 def test_a_site_may_take_away_what_another_added() -> None:
     """Matrices need not be semi-definite; their sum is what counts."""
     offset = np.diag(np.linspace(-500, 500, DIM))
-    sites = [
-        Symmetric(MATRICES[0].matrix + offset, people=40),
-        Symmetric(MATRICES[1].matrix - offset, people=40),
-        *MATRICES[2:],
-    ]
+    sites = [Symmetric(MATRICES[0].matrix + offset, people=40), Symmetric(MATRICES[1].matrix - offset, people=40), *MATRICES[2:]]
     for method in ("krylov", "power", "covariance", "dr-svd"):
         choices: dict[str, Any] = {"method": method, "center": None}
         assert far_apart(federated(**choices).fit(sites), federated(**choices).fit(TABLES)) < 1e-6
@@ -149,10 +145,7 @@ NEEDS_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "a mean to be found": ({"center": "private"}, "center=None is required if a site gives a Symmetric"),
     "the default": ({}, "center=None is required if a site gives a Symmetric"),
     "a given center": ({"center": np.zeros(DIM)}, "center=None is required if a site gives a Symmetric"),
-    "bounds of columns": (
-        {"center": None, "column_bounds": (-9, 9)},
-        "column_bounds must be left out if .* Use row_bound",
-    ),
+    "bounds of columns": ({"center": None, "column_bounds": (-9, 9)}, "column_bounds must be left out if .* Use row_bound"),
     "people by name": ({"center": None, "person": "c0"}, "person must be left out if a site gives a Symmetric"),
     "merge": ({"center": None, "method": "merge"}, "method='merge' needs the rows of a site, or a root"),
     "uda": ({"center": None, "method": "uda"}, "method='uda' needs the rows of a site, or a root"),

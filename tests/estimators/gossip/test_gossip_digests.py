@@ -54,15 +54,7 @@ def test_every_field_of_the_terms_of_peers_moves_their_digest() -> None:
     terms = peers().terms
     unmoved = {path for path, changed in variants(terms) if changed._digest() == terms.digest}
     # How long a peer waits, and what follows from the rest. The noise graph has the names of the other.
-    assert unmoved == {
-        "deadline",
-        "retries",
-        "digest",
-        "_among_cache",
-        "graph._near",
-        "noise_graph._near",
-        "noise_graph.names",
-    }
+    assert unmoved == {"deadline", "retries", "digest", "_among_cache", "graph._near", "noise_graph._near", "noise_graph.names"}
 
 
 # What no message of a fit depends on, or what follows from other fields: the number of people is the sum of the sizes. Peers take
@@ -72,19 +64,7 @@ UNMOVED = {
     *("fit.bounds.claimed", "fit.bounds.sparse", "fit.bounds.gaps.less_half"),
 }
 # Whom a peer talks to is in its terms, as above. The seed is no part of a study.
-CARRIED = (
-    "graph",
-    "noise_graph",
-    "weights",
-    "consensus",
-    "steps",
-    "noise",
-    "colluders",
-    "quorum",
-    "deadline",
-    "retries",
-    "seed",
-)
+CARRIED = ("graph", "noise_graph", "weights", "consensus", "steps", "noise", "colluders", "quorum", "deadline", "retries", "seed")
 
 
 @pytest.mark.parametrize(
@@ -92,13 +72,7 @@ CARRIED = (
     [
         {"method": "covariance", "missing": "groups", "missing_groups": "w,x;y"},
         {"method": "krylov", "missing": "fill", "missing_fill": 0.5, "column_bounds": (-1.0, 1.0)},
-        {
-            "method": "segments",
-            "missing": "drop",
-            "row_bound": "private",
-            "quantile": 0.9,
-            "scale": [1.0, 1.0, 1.0, 2.0],
-        },
+        {"method": "segments", "missing": "drop", "row_bound": "private", "quantile": 0.9, "scale": [1.0, 1.0, 1.0, 2.0]},
     ],
 )
 def test_every_field_of_a_fit_between_peers_moves_its_digest(more: dict[str, Any]) -> None:

@@ -83,10 +83,7 @@ def test_the_noise_in_the_answer_is_what_the_guarantee_needs(noise: str) -> None
 
 
 def test_the_floor_says_how_much_noise_there_is() -> None:
-    floors = {
-        noise: private(noise=noise, method="covariance").fit(PEERS).noise_floor_
-        for noise in ("pairwise", "independent")
-    }
+    floors = {noise: private(noise=noise, method="covariance").fit(PEERS).noise_floor_ for noise in ("pairwise", "independent")}
     # The noisy number of people, which variances are divided by, differs as well.
     assert floors["independent"] / floors["pairwise"] == pytest.approx(math.sqrt(3), rel=0.3)
 
@@ -158,9 +155,7 @@ def test_scores_are_not_published_where_no_guarantee_could_be_kept() -> None:
     with pytest.raises(ValueError, match="reveals the number of people"):
         private().fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)
     with pytest.raises(ValueError, match="the fit has no guarantee to add to"):
-        GossipPCA(2, graph="ring", epsilon=None, neighbours="zero-out").fit(PEERS).publish_scores(
-            epsilon=1.0, delta=1e-5
-        )
+        GossipPCA(2, graph="ring", epsilon=None, neighbours="zero-out").fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)
 
 
 def test_it_has_the_manners_of_an_estimator(tmp_path: Any) -> None:
@@ -169,10 +164,7 @@ def test_it_has_the_manners_of_an_estimator(tmp_path: Any) -> None:
     assert clone(pca).get_params()["graph"] == pca.get_params()["graph"]
     pca.fit([stored(rows, "pandas") for rows in PEERS])
     assert pca.feature_names_in_.tolist() == COLUMNS
-    assert pca.set_output(transform="pandas").transform(stored(ROWS, "pandas")).columns.tolist() == [
-        "gossippca0",
-        "gossippca1",
-    ]
+    assert pca.set_output(transform="pandas").transform(stored(ROWS, "pandas")).columns.tolist() == ["gossippca0", "gossippca1"]
     pca.save(tmp_path / "peers.safetensors")
     loaded = Model.load(tmp_path / "peers.safetensors")
     assert np.array_equal(loaded.components, pca.components_)
@@ -228,13 +220,7 @@ def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -
 @pytest.mark.parametrize("method", METHODS)
 def test_the_reserve_pays_for_whichever_round_is_begun_again(method: str) -> None:
     """Also for the mean and the count together, which cost more than a round of many small ones."""
-    plan: dict[str, Any] = {
-        "noise": "independent",
-        "graph": "complete",
-        "consensus": "tree",
-        "method": method,
-        "restarts": 1,
-    }
+    plan: dict[str, Any] = {"noise": "independent", "graph": "complete", "consensus": "tree", "method": method, "restarts": 1}
     budget, restarted = Budget(BUDGET["epsilon"], BUDGET["delta"]), set()
     for count in range(5):
         with warnings.catch_warnings():

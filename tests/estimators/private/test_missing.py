@@ -45,12 +45,7 @@ def captured(pca: PrivatePCA) -> float:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     "choices",
-    [
-        {},
-        {"row_bound": 20.0},
-        {"row_bound": 20.0, "neighbours": "replace-one"},
-        {"row_bound": 20.0, "center": [3.0] * 6},
-    ],
+    [{}, {"row_bound": 20.0}, {"row_bound": 20.0, "neighbours": "replace-one"}, {"row_bound": 20.0, "center": [3.0] * 6}],
     ids=["bound found", "bound given", "replace-one", "around given numbers"],
 )
 def test_components_are_those_of_the_whole_rows(rule: str, choices: dict[str, Any]) -> None:
@@ -116,8 +111,7 @@ def test_public_values_are_those_of_rows_that_were_filled_before() -> None:
 def test_a_whole_table_costs_the_same_releases_as_a_torn_one(rule: str) -> None:
     """What is declared decides, and never what is missing."""
     labels = [
-        [charge.label for charge in fitted(rows, rule, row_bound=20.0, origin=3.0).guarantee_.charges]
-        for rows in (WHOLE, TORN)
+        [charge.label for charge in fitted(rows, rule, row_bound=20.0, origin=3.0).guarantee_.charges] for rows in (WHOLE, TORN)
     ]
     assert labels[0] == labels[1]
     if rule in ("counts", "groups"):
@@ -279,9 +273,7 @@ def test_rows_in_other_processes_may_have_gaps_if_both_say_so(tmp_path: Any) -> 
 def test_a_column_in_which_nothing_is_left_is_taken_like_one_with_a_single_value() -> None:
     """Whether a fit runs must not depend on one person's entry, and neither must its error."""
     for last in (1.5, None):
-        table = pd.DataFrame(WHOLE[:, :3], columns=["a", "b", "c"]).assign(
-            b=pd.Series([last] + [None] * 3999, dtype=object)
-        )
+        table = pd.DataFrame(WHOLE[:, :3], columns=["a", "b", "c"]).assign(b=pd.Series([last] + [None] * 3999, dtype=object))
         for rows in (table, pa.table({"a": WHOLE[:, 0], "b": [last] + [None] * 3999, "c": WHOLE[:, 2]})):
             assert np.isfinite(fitted(rows, "counts", row_bound=15.0).components_).all()
             with pytest.raises(ValueError, match=r"NaN|missing values"):

@@ -69,9 +69,7 @@ PLACES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 @pytest.mark.parametrize("method", METHODS)
-def test_hostile_rows_give_finite_answers_in_silence(
-    make: Callable[[], Array], place: dict[str, Any], method: str
-) -> None:
+def test_hostile_rows_give_finite_answers_in_silence(make: Callable[[], Array], place: dict[str, Any], method: str) -> None:
     for store in (np.asarray, sp.csr_array):
         for wanted in (2, 0.8):
             with warnings.catch_warnings():
@@ -185,14 +183,8 @@ LABELS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no center": ({"center": None}, ["covariance", "count"]),
     "given center": ({"center": np.zeros(6)}, ["covariance", "count"]),
     "no center, zero-out": ({"center": None, "neighbours": "zero-out"}, ["covariance"]),
-    "power": (
-        {"method": "power", "rounds": 2},
-        ["mean and count", "power product 1 of 2", "power product 2 of 2", "trace"],
-    ),
-    "power, no center": (
-        {"method": "power", "rounds": 1, "center": None},
-        ["power product 1 of 1", "count and trace"],
-    ),
+    "power": ({"method": "power", "rounds": 2}, ["mean and count", "power product 1 of 2", "power product 2 of 2", "trace"]),
+    "power, no center": ({"method": "power", "rounds": 1, "center": None}, ["power product 1 of 1", "count and trace"]),
     "power, replace-one": (
         {"method": "power", "rounds": 1, "neighbours": "replace-one"},
         ["mean", "power product 1 of 1", "trace"],

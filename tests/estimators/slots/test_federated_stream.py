@@ -21,10 +21,7 @@ SPREAD = np.array([3.0, 2.0, 1.0, 0.2, 0.2, 0.2])
 
 def slot_of(number: int, count: int = 40, turned: bool = False) -> dict[str, Array]:
     spread = SPREAD[::-1] if turned else SPREAD
-    return {
-        name: np.random.default_rng([number, at]).standard_normal((count, 6)) * spread + 0.5
-        for at, name in enumerate(NAMES)
-    }
+    return {name: np.random.default_rng([number, at]).standard_normal((count, 6)) * spread + 0.5 for at, name in enumerate(NAMES)}
 
 
 @pytest.mark.parametrize("more", [{}, {"topology": "tree", "fanout": 2}], ids=["star", "tree"])
@@ -193,9 +190,7 @@ def test_the_ledger_agrees_with_the_worst_person_counted_out(seed: int) -> None:
             continue
         newest = max(newest, number)
         ledger.spend(
-            mu,
-            label="slot",
-            slot=Slot(series="slots", number=number, per_person=per_person, group=group, window=window),
+            mu, label="slot", slot=Slot(series="slots", number=number, per_person=per_person, group=group, window=window)
         )
         spent[number, group] = spent.get((number, group), 0.0) + mu**2
     slots = [max(square for (at, _), square in spent.items() if at == number) for number in {at for at, _ in spent}]
@@ -273,9 +268,7 @@ def test_rates_fade_with_the_rows_they_are_of() -> None:
     stream = FederatedStream(1, **{**LOOSE, "slots": 8, "trust": "hub"}, forget=0.5, missing="counts")
     for number in range(8):
         rows = slot_of(number, 200)
-        stream.partial_fit(
-            {name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()}
-        )
+        stream.partial_fit({name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()})
     assert stream.observed_fraction_ is not None
     assert stream.observed_fraction_.min() > 0.98
 
@@ -289,11 +282,7 @@ def test_a_stream_that_was_loaded_or_copied_does_not_begin_another(tmp_path: Pat
 
     stream = FederatedStream(1, epsilon=1.0, delta=1e-6, slots=4, row_bound=5.0, random_state=0)
     stream.partial_fit(slot()).partial_fit(slot()).save(tmp_path / "m.safetensors")
-    for other in (
-        FederatedStream.load(tmp_path / "m.safetensors"),
-        copy.deepcopy(stream),
-        copy.copy(stream),
-    ):
+    for other in (FederatedStream.load(tmp_path / "m.safetensors"), copy.deepcopy(stream), copy.copy(stream)):
         before = str(other.guarantee_)
         for act, given in ((other.partial_fit, (slot(),)), (other.finish, ()), (other.counted, (0,))):
             with pytest.raises(EigenveilError, match="Only the original can continue"):

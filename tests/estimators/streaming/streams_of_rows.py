@@ -38,9 +38,7 @@ def planted(count: int, dim: int, *, rank: int = 3, noise: float = 0.1, seed: in
     rng = np.random.default_rng(seed)
     sizes = np.r_[9.0 / np.arange(1.0, rank + 1), np.full(dim - rank, noise)]
     spread: Array = rng.standard_normal((count, dim)) * sizes
-    return np.asarray(
-        spread @ orthonormal(rng.standard_normal((dim, dim))) + rng.standard_normal(dim), dtype=np.float64
-    )
+    return np.asarray(spread @ orthonormal(rng.standard_normal((dim, dim))) + rng.standard_normal(dim), dtype=np.float64)
 
 
 def in_batches(rows: Any, sizes: Iterable[int]) -> Iterator[Any]:

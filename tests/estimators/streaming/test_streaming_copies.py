@@ -72,11 +72,7 @@ def test_copies_hold_no_row_and_cannot_go_on(way: str, sparse: bool, synced: boo
         assert hasattr(other, "components_") == hasattr(pca, "components_")
         if hasattr(pca, "components_"):
             assert shown(other) == shown(pca)
-        for act in (
-            other.sync,
-            lambda other=other: other.partial_fit(values[:5]),
-            lambda other=other: other.merge(pca),
-        ):
+        for act in (other.sync, lambda other=other: other.partial_fit(values[:5]), lambda other=other: other.merge(pca)):
             with pytest.raises(EigenveilError, match="this is a copy of a private stream"):
                 act()
         with pytest.raises(EigenveilError, match="this is a copy of a private stream"):

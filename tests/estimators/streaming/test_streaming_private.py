@@ -28,9 +28,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("center", ["private", None])
 @pytest.mark.parametrize("person_blocks", [1, 2, 3, 5])
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
-def test_the_whole_budget_is_spent_and_no_more(
-    way: str, center: str | None, person_blocks: int, neighbours: str
-) -> None:
+def test_the_whole_budget_is_spent_and_no_more(way: str, center: str | None, person_blocks: int, neighbours: str) -> None:
     choices = {**WAYS[way], "center": center, "person_blocks": person_blocks, "neighbours": neighbours}
     pca = private(block_size=30, **choices).fit(VALUES)
     assert pca.plan_.tracker == way and pca.ledger_ is not None
@@ -98,9 +96,7 @@ def test_later_rows_do_not_show_until_they_are_released(way: str) -> None:
 @pytest.mark.parametrize("looked", [True, False])
 def test_merged_streams_do_not_show_later_rows_either(looked: bool) -> None:
     one, two = np.split(VALUES, 2)
-    pca, twin = (
-        private(forget=0.9).partial_fit(one).sync().merge(private(forget=0.9).partial_fit(two).sync()) for _ in range(2)
-    )
+    pca, twin = (private(forget=0.9).partial_fit(one).sync().merge(private(forget=0.9).partial_fit(two).sync()) for _ in range(2))
     before = shown(twin)
     if looked:
         shown(pca)

@@ -71,15 +71,9 @@ BATCHES: dict[str, tuple[Callable[[], Any], str]] = {
     "objects of text": (lambda: np.full((3, 6), "x987654.321", dtype=object), "X must hold real numbers"),
     "pandas text": (lambda: named(VALUES, sleep=["x987654.321"] * 200), r"these do not: sleep \(text\)"),
     "arrow text": (lambda: pa.table(named(VALUES, sleep=["x987654.321"] * 200)), r"these do not: sleep \(text\)"),
-    "polars text": (
-        lambda: pl.DataFrame({n: ["x987654.321"] for n in NAMES}),
-        "columns must hold numbers; these do not",
-    ),
+    "polars text": (lambda: pl.DataFrame({n: ["x987654.321"] for n in NAMES}), "columns must hold numbers; these do not"),
     "arrow numbers as text": (lambda: pa.table({n: ["987654.321"] for n in NAMES}), "columns must hold numbers"),
-    "arrow dates": (
-        lambda: pa.table({n: pa.array([1], pa.timestamp("s")) for n in NAMES}),
-        "columns must hold numbers",
-    ),
+    "arrow dates": (lambda: pa.table({n: pa.array([1], pa.timestamp("s")) for n in NAMES}), "columns must hold numbers"),
     "complex": (lambda: spoiled(1.0) + 1j, "Complex data not supported: X must hold real numbers"),
     "sparse complex": (lambda: sp.csr_array(spoiled(1.0) * 1j), "Complex data not supported"),
     "complex rows": (lambda: DenseRows(spoiled(1.0) * 1j), "X must hold real numbers, got dtype complex128"),
@@ -128,16 +122,10 @@ TORN = "X contains NaN, and a private stream takes no gaps|missing values: age, 
 def test_gaps_are_refused_by_private_streams(make: Callable[[], Any], way: str) -> None:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
     pca, same = private(ledger=ledger, **WAYS[way]), private(**WAYS[way])
-    refused(
-        lambda: pca.partial_fit(make()),
-        TORN,
-    )
+    refused(lambda: pca.partial_fit(make()), TORN)
     assert ledger.charges == () and not hasattr(pca, "n_features_in_")
     before, charges = shown(pca.partial_fit(VALUES[:100]).sync()), ledger.charges
-    refused(
-        lambda: pca.partial_fit(make()),
-        TORN,
-    )
+    refused(lambda: pca.partial_fit(make()), TORN)
     refused(lambda: pca.transform(make()), "X contains NaN")
     assert shown(pca) == before and ledger.charges == charges
     same.partial_fit(VALUES[:100]).sync().partial_fit(VALUES[100:]).sync()
@@ -149,9 +137,7 @@ def test_numbers_too_large_to_square_are_refused_at_once_without_privacy(store: 
     """And not when their block is full, which would be somebody else's batch."""
     pca = exact(block_size=60).partial_fit(VALUES[:100])
     before = shown(pca)
-    refused(
-        lambda: pca.partial_fit(store(spoiled(1e200)[97:98])), "X contains numbers beyond 1e.140, too large to square"
-    )
+    refused(lambda: pca.partial_fit(store(spoiled(1e200)[97:98])), "X contains numbers beyond 1e.140, too large to square")
     assert shown(pca) == before
     assert shown(pca.partial_fit(VALUES[100:])) == shown(exact(block_size=60).partial_fit(VALUES))
     # Rows that are clipped to a bound may be of any size.

@@ -70,11 +70,7 @@ MOMENTS = [1, 45, 60, 200, 240, 399]
 # Every stream at every moment, and both of them synced before and not.
 @pytest.mark.parametrize(
     ("name", "moment", "synced"),
-    [
-        (name, moment, (one + other) % 2 == 1)
-        for one, name in enumerate(STREAMS)
-        for other, moment in enumerate(MOMENTS)
-    ],
+    [(name, moment, (one + other) % 2 == 1) for one, name in enumerate(STREAMS) for other, moment in enumerate(MOMENTS)],
 )
 def test_a_resumed_stream_is_the_uninterrupted_one(name: str, moment: int, synced: bool, tmp_path: Path) -> None:
     make, values = STREAMS[name]
@@ -222,11 +218,7 @@ FOREIGN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], bool, 
     "no digest": (drop("digest"), False, "its contents are not those that were saved"),
     "a count changed": (lambda h, a: h["counts"].update(rows=999), False, "its contents are not those that were saved"),
     "an epsilon changed": (lambda h, a: h["facts"]["params"].update(epsilon=9.0), False, "not those that were saved"),
-    "another charge": (
-        lambda h, a: h.update(charges=[{"label": "mean", "mu": 0.0}]),
-        False,
-        "not those that were saved",
-    ),
+    "another charge": (lambda h, a: h.update(charges=[{"label": "mean", "mu": 0.0}]), False, "not those that were saved"),
     # From here on somebody has taken care of the digest, too.
     "an array left out": (lambda h, a: a.pop("pending"), True, "is damaged"),
     "an array too long": (lambda h, a: a.update(pending=np.zeros((9, 6))), True, "is damaged"),
@@ -296,9 +288,7 @@ def test_a_state_that_cannot_be_written_leaves_the_stream_as_it_was(
     assert pca.partial_fit(VALUES[100:]).sync().model_.settings["rows"] == 400
 
 
-def test_a_state_that_somebody_else_claims_meanwhile_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_that_somebody_else_claims_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private(random_state=None, **BUDGET).partial_fit(VALUES).save_state(tmp_path / "state")
     read = stream_file._KIND.read
 

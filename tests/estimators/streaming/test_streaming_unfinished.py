@@ -91,9 +91,7 @@ def test_a_shared_ledger_remembers_so_another_fit_may_begin() -> None:
     assert ledger.reserved_mu == 0 and pca.unfinished_.guarantee.charges == lines
     pca.fit(VALUES)
     assert not hasattr(pca, "unfinished_") and ledger.charges == (*lines, *pca.guarantee_.charges)
-    assert ledger.spent_mu == pytest.approx(math.hypot(spent, pca.guarantee_.mu)) and pca.guarantee_.mu <= MU * (
-        1 + 1e-12
-    )
+    assert ledger.spent_mu == pytest.approx(math.hypot(spent, pca.guarantee_.mu)) and pca.guarantee_.mu <= MU * (1 + 1e-12)
 
 
 def test_what_a_broken_fit_did_not_spend_is_for_others_and_going_on_needs_it_back() -> None:
@@ -116,9 +114,7 @@ def test_where_nothing_was_charged_there_is_nothing_to_forget() -> None:
     assert not hasattr(free, "unfinished_") and np.isfinite(free.fit(VALUES).components_).all()
 
 
-def test_a_stream_interrupted_in_the_middle_of_a_release_cannot_go_on_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stream_interrupted_in_the_middle_of_a_release_cannot_go_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from eigenveil.trackers import SlicedTracker
 
     pca, step = real(publish="block"), SlicedTracker.step
@@ -157,9 +153,7 @@ def test_a_first_block_that_fails_after_its_mean_was_charged_is_not_forgotten(mo
 
 
 @pytest.mark.parametrize("blocks", [0, 3])
-def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(
-    monkeypatch: pytest.MonkeyPatch, blocks: int
-) -> None:
+def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
     # A later block costs no more than the first one did, so there is no new line for it. It is paid for all the same.
     from eigenveil.trackers import slices
 

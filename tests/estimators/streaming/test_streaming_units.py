@@ -70,9 +70,7 @@ def test_sparse_rows_have_units_too() -> None:
     assert captured(thin.components_, rows) > 0.8
     np.testing.assert_allclose(thin.components_, whole.components_, atol=0.05)
     given = exact(scale=[1.0, 50, 1, 1, 0.01, 1, 1, 9])
-    np.testing.assert_allclose(
-        given.fit(sp.csr_array(rows)).components_, exact().fit(rows / given.scale).components_, atol=1e-6
-    )
+    np.testing.assert_allclose(given.fit(sp.csr_array(rows)).components_, exact().fit(rows / given.scale).components_, atol=1e-6)
 
 
 def test_without_privacy_units_are_given_and_gaps_are_filled_in_them() -> None:
@@ -84,9 +82,7 @@ def test_without_privacy_units_are_given_and_gaps_are_filled_in_them() -> None:
     np.testing.assert_allclose(np.asarray(first.model_.scale), ROWS[:50].std(axis=0), rtol=1e-9)
     units = np.asarray(first.partial_fit(torn[50:]).model_.scale)
     assert 0.5 < (units / ROWS.std(axis=0)).min() <= (units / ROWS.std(axis=0)).max() < 2
-    np.testing.assert_allclose(
-        exact(scale="private").fit(ROWS).components_, exact(scale=units).fit(ROWS).components_, atol=0.2
-    )
+    np.testing.assert_allclose(exact(scale="private").fit(ROWS).components_, exact(scale=units).fit(ROWS).components_, atol=0.2)
     with pytest.raises(ValueError, match="scale='private' needs center='private'"):
         private(**FOUND, center=None).fit(ROWS)
 

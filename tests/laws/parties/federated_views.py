@@ -93,9 +93,7 @@ def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Play
         scales.append(mechanism.scale(sensitivity, share=share) * lacks)
         return calibrated(mechanism, sensitivity, size, share)
 
-    def release(
-        mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Array:
+    def release(mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         public = whole(mechanism, private, label=label, share=share, slot=slot)
         if played is not None:
             before = played.releases[len(view.releases)]

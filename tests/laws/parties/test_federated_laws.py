@@ -41,9 +41,7 @@ ON_GRID = 4 * 2.0**-16
 DELTA = 1e-5
 GIVEN = np.array([0.1, -0.2, 0.3, 0.0])
 AVERAGES = ("merge", "uda", "wda")
-PLACES = [
-    (method, trust) for method in ("krylov", "power", "fedpower", "covariance") for trust in ("hub", "site", "both")
-]
+PLACES = [(method, trust) for method in ("krylov", "power", "fedpower", "covariance") for trust in ("hub", "site", "both")]
 PLACES += [(method, trust) for method in AVERAGES for trust in ("hub", "site")]
 
 
@@ -212,9 +210,7 @@ def check(case: Case) -> None:
 @pytest.mark.parametrize(("method", "trust"), PLACES)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_federated_fit_stays_within_its_budget_and_shows_nothing_else(
-    method: str, trust: str, data: st.DataObject
-) -> None:
+def test_a_federated_fit_stays_within_its_budget_and_shows_nothing_else(method: str, trust: str, data: st.DataObject) -> None:
     check(data.draw(neighbouring_sites(method, trust)))
 
 
@@ -225,17 +221,9 @@ def test_people_with_several_rows_leave_no_trace_in_a_public_count() -> None:
     rows = {count: person(DIM, rng, 0.0, count) for count in (1, 49)}
     for method in ("wda", "uda", "merge", "power", "covariance"):
         for near in ("zero-out", "replace-one"):
-            options: dict[str, Any] = {
-                "method": method,
-                "trust": "site",
-                "epsilon": 1.0,
-                "delta": DELTA,
-                "row_bound": 1.0,
-            }
+            options: dict[str, Any] = {"method": method, "trust": "site", "epsilon": 1.0, "delta": DELTA, "row_bound": 1.0}
             options |= {"center": None, "neighbours": near, "person": "who"}
-            one, other = (
-                [site_table([*crowd, (99, rows[count])], grouped=True, sparse=False)] * 2 for count in (1, 49)
-            )
+            one, other = ([site_table([*crowd, (99, rows[count])], grouped=True, sparse=False)] * 2 for count in (1, 49))
             first, second = both_views(Case(options, one, other, None, {}))
             assert shown(first) == shown(second), (method, near)
             assert sent_bytes(first, of_sites=True) == sent_bytes(second, of_sites=True), (method, near)
@@ -348,9 +336,7 @@ def test_local_steps_without_noise_of_their_own_are_convicted(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("trust", ["hub", "both"])
-def test_a_hub_that_forgets_that_people_are_at_several_sites_is_convicted(
-    trust: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_forgets_that_people_are_at_several_sites_is_convicted(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = canary_case(trust, 3, epsilon=(2.0, 1.0) if trust == "both" else 1.0)
     check(case)
     honest = Hub.__init__
@@ -396,9 +382,7 @@ def test_a_bound_of_any_size_gives_nothing_away_by_an_error() -> None:
         ends = []
         for table in (rows, loud):
             try:
-                FederatedPCA(1, epsilon=1.0, delta=DELTA, row_bound=bound, center=None, random_state=1).fit(
-                    [table, rows]
-                )
+                FederatedPCA(1, epsilon=1.0, delta=DELTA, row_bound=bound, center=None, random_state=1).fit([table, rows])
                 ends.append("an answer")
             except (ValueError, QuorumLost) as error:
                 ends.append(str(error))

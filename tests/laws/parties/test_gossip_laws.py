@@ -58,9 +58,7 @@ def test_what_leaves_a_peer_has_a_line_in_its_ledger_and_lines_never_add_up_to_m
 
     pairs: dict[str, Any] = {"noise_graph": Graph.named("complete", names_of(5))} if noise == "pairwise" else {}
     steps: dict[str, Any] = {"steps": 25} if kind == "ring" and noise == "independent" else {}
-    these = circle(
-        kind, 5, task=task, noise=noise, consensus="metropolis", restarts=restarts, quorum=2, **pairs, **steps
-    )
+    these = circle(kind, 5, task=task, noise=noise, consensus="metropolis", restarts=restarts, quorum=2, **pairs, **steps)
     run(these, Faults(loss=network[0], delay=network[1], dies=dies, meddle=see), seed=seed, most=90_000)
     for name, ledger in these.ledgers.items():
         assert len(sent[name]) <= len(ledger.charges)
@@ -97,13 +95,7 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PairKeys, "stream", note)
         these = circle(
-            kind,
-            6,
-            noise="pairwise",
-            consensus="metropolis",
-            seed=11,
-            rows=nothing,
-            made=lambda: CovarianceSum(domain, NEAR),
+            kind, 6, noise="pairwise", consensus="metropolis", seed=11, rows=nothing, made=lambda: CovarianceSum(domain, NEAR)
         )
         assert len(run(these, Faults(meddle=see)).done) == 6
     pairing = these.terms.among(()).pairing
@@ -170,9 +162,7 @@ def test_pair_noise_leaves_the_sum() -> None:
         assert not low <= square * 1.1**2 <= high
         # To the last bit: along a tree the sum is that of everybody's own noise, in whole steps.
         own = [steps.draw_own(Noise.seeded((5 << 20) + place)) for place in range(6)]
-        assert np.array_equal(
-            done[0].result, unpack(values_of(np.sum(own, axis=0), steps.step), (SIZE, SIZE), symmetric=True)
-        )
+        assert np.array_equal(done[0].result, unpack(values_of(np.sum(own, axis=0), steps.step), (SIZE, SIZE), symmetric=True))
 
 
 def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -> None:
@@ -220,11 +210,7 @@ def test_what_can_leave_a_peer_is_the_same_for_any_two_tables(
     choices: dict[str, Any] = {"method": method, "noise": noise, "neighbours": "zero-out", "center": center}
     for one, other in zip(first_of(tables, **choices), first_of(nothing, **choices), strict=True):
         (sent, private, share), (sent_too, private_too, share_too) = one, other
-        assert (private.sensitivity, private.symmetric, share) == (
-            private_too.sensitivity,
-            private_too.symmetric,
-            share_too,
-        )
+        assert (private.sensitivity, private.symmetric, share) == (private_too.sensitivity, private_too.symmetric, share_too)
         step = step_of(private.sensitivity, np.size(private.value))
         for numbers in (sent, sent_too):
             assert np.array_equal(numbers / step, np.rint(numbers / step))

@@ -32,11 +32,7 @@ def sent(task: SumTask[Any, Any], question: Question, rows: Any, terms: Lattice,
     assert terms.gaussian is not None
     ledger = Ledger(epsilon=terms.gaussian.epsilon, delta=terms.gaussian.delta)
     share = Share(
-        lattice=terms,
-        ledger=ledger,
-        noise=Noise.seeded(seed),
-        multiplier=(1 + 1e-10) / terms.gaussian.mu,
-        several=several,
+        lattice=terms, ledger=ledger, noise=Noise.seeded(seed), multiplier=(1 + 1e-10) / terms.gaussian.mu, several=several
     )
     private = task.private(question, rows)
     words = share.of(private, label=task.label(question), share=0.5)
@@ -62,15 +58,10 @@ EXAMPLES = given(case=cases(), seed=st.integers(0, 2**32), several=st.integers(1
 def test_every_masked_release_keeps_the_mu_it_was_charged(case: Case, seed: int, several: int) -> None:
     terms = lattice()
     rng = np.random.default_rng(seed)
-    for task, question in (
-        *all_tasks(case.domain, case.neighbours, rng),
-        search_task(case.domain, case.neighbours, rng),
-    ):
+    for task, question in (*all_tasks(case.domain, case.neighbours, rng), search_task(case.domain, case.neighbours, rng)):
         if not 0 < task.sensitivity(question) < math.inf:
             continue
-        (one, allowed), (other, _) = (
-            sent(task, question, rows, terms, several, seed % 1000) for rows in (case.one, case.other)
-        )
+        (one, allowed), (other, _) = (sent(task, question, rows, terms, several, seed % 1000) for rows in (case.one, case.other))
         # A person at several sites moves the sum by as many such vectors.
         assert several * length(task, one - other) <= allowed
 
@@ -79,10 +70,7 @@ def test_every_masked_release_keeps_the_mu_it_was_charged(case: Case, seed: int,
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_sites_and_hub_find_the_same_sensitivity_and_shape(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for task, question in (
-        *all_tasks(case.domain, case.neighbours, rng),
-        search_task(case.domain, case.neighbours, rng),
-    ):
+    for task, question in (*all_tasks(case.domain, case.neighbours, rng), search_task(case.domain, case.neighbours, rng)):
         inner, asked, fraction = task.as_sum(question)
         private = inner.private(asked, case.one)
         assert fraction == 1.0

@@ -32,9 +32,7 @@ def pairings(draw: st.DrawFn) -> Pairing:
     return Pairing.within(Graph.of(names, [*base.edges, *more]), colluders=colluders)
 
 
-def view(
-    pairing: Pairing, gone: set[str], unshared: set[tuple[str, str]], scales: dict[str, float]
-) -> tuple[list[str], Array]:
+def view(pairing: Pairing, gone: set[str], unshared: set[tuple[str, str]], scales: dict[str, float]) -> tuple[list[str], Array]:
     """The honest names, and the matrix (honest, normals) by which the noise that is not known to `gone` enters what they send.
 
     `scales` multiplies all noise of a peer, as if it had been asked a question of another sensitivity.

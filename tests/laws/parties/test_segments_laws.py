@@ -59,14 +59,7 @@ def hidden(domain: Domain, neighbours: Neighbours, scores: Array, *, clip: float
     noise: Any = Fixed(scores)
     shares = (1 / (RANK * ROUNDS),) * (RANK * ROUNDS)
     return Segments(
-        domain=domain,
-        neighbours=neighbours,
-        rank=RANK,
-        rounds=ROUNDS,
-        shares=shares,
-        noise=noise,
-        deviation=1.0,
-        clip=clip,
+        domain=domain, neighbours=neighbours, rank=RANK, rounds=ROUNDS, shares=shares, noise=noise, deviation=1.0, clip=clip
     )
 
 
@@ -92,18 +85,14 @@ def test_products_and_starts_keep_their_sensitivity(case: Case, seed: int) -> No
     """The person who differs is last, so equal seeds give all others equal scores."""
     rng = np.random.default_rng(seed)
     for question in questions(case.domain.dim, rng):
-        one, other = (
-            segments(case.domain, case.neighbours, seed).private(question, rows) for rows in (case.one, case.other)
-        )
+        one, other = (segments(case.domain, case.neighbours, seed).private(question, rows) for rows in (case.one, case.other))
         assert one.sensitivity == other.sensitivity
         assert apart(one, other) <= one.sensitivity * (1 + 1e-9)
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32), place=st.integers(0, 4), sparse=st.booleans())
-def test_a_start_is_no_further_apart_whatever_the_scores(
-    data: st.DataObject, seed: int, place: int, sparse: bool
-) -> None:
+def test_a_start_is_no_further_apart_whatever_the_scores(data: st.DataObject, seed: int, place: int, sparse: bool) -> None:
     """One person anywhere in the table, with any scores in either table, huge ones among them; the others' are coupled."""
     rng = np.random.default_rng(seed)
     neighbours = data.draw(st.sampled_from(PERSONAL))
@@ -179,9 +168,7 @@ def test_sparse_and_dense_rows_start_alike(data: st.DataObject, seed: int) -> No
         moved /= 1.0 if domain.scale is None else domain.scale
         shifted, start = 2.0**-24 * float(np.linalg.norm(moved, axis=1).max()), question.arrays[1].shape[1] == 0
         row = 2 * domain.radius * 2.0**-16 * (2.0**-10 if start else 1.0) + shifted
-        np.testing.assert_allclose(
-            dense.value, sparse.value, rtol=0, atol=8 * row * (0.7 if start else 2 * domain.radius)
-        )
+        np.testing.assert_allclose(dense.value, sparse.value, rtol=0, atol=8 * row * (0.7 if start else 2 * domain.radius))
 
 
 def test_a_person_with_many_rows_counts_as_one() -> None:
@@ -211,9 +198,7 @@ def test_a_start_is_an_exact_sum(data: st.DataObject, seed: int, sparse: bool) -
     assert np.array_equal(whole, started(places))
     if sparse and domain.shifted_center is not None:
         # A center is taken off once, at the end, with twice the digits: parts are rounded once each.
-        np.testing.assert_allclose(
-            started(places[:13]) + started(places[13:]), whole, rtol=0, atol=1e-14 * domain.radius * count
-        )
+        np.testing.assert_allclose(started(places[:13]) + started(places[13:]), whole, rtol=0, atol=1e-14 * domain.radius * count)
         return
     assert np.array_equal(started(places[:13]) + started(places[13:]), whole)
     # In whole numbers of rows' units times scores' units.

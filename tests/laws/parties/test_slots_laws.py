@@ -28,19 +28,13 @@ def made(task: SlotSums, blocks: list[Array]) -> Array:
 
 
 @given(
-    st.integers(0, 2**32),
-    st.sampled_from(SIZES),
-    st.sampled_from(SIZES),
-    st.sampled_from(COUNTED),
-    st.sampled_from([0.5, 37.0]),
+    st.integers(0, 2**32), st.sampled_from(SIZES), st.sampled_from(SIZES), st.sampled_from(COUNTED), st.sampled_from([0.5, 37.0])
 )
 def test_a_device_moves_a_slot_by_no_more_than_is_stated(
     seed: int, size: float, other: float, neighbours: Neighbours, radius: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    task = SlotSums(
-        domain=Domain(dim=4, radius=radius), neighbours=neighbours, slots=3, person_slots=3, one_person_per_site=True
-    )
+    task = SlotSums(domain=Domain(dim=4, radius=radius), neighbours=neighbours, slots=3, person_slots=3, one_person_per_site=True)
     rows = person(4, rng, size, int(rng.integers(1, 30)))
     if neighbours is Neighbours.ZERO_OUT:
         instead = np.zeros((int(rng.integers(1, 30)), 4))
@@ -119,7 +113,5 @@ def test_sketches_are_refused_by_every_mechanism_with_noise() -> None:
     filled.add(np.eye(3))
     with pytest.raises(ValueError, match="cannot have noise"):
         task.work(
-            Question(0),
-            filled.close(),
-            Gaussian(multiplier=1.0, ledger=Ledger(epsilon=9.0, delta=1e-5), noise=Noise.seeded(1)),
+            Question(0), filled.close(), Gaussian(multiplier=1.0, ledger=Ledger(epsilon=9.0, delta=1e-5), noise=Noise.seeded(1))
         )

@@ -64,10 +64,7 @@ def cases(draw: st.DrawFn) -> Case:
     left, right = ((base + base.T + extra) * units for extra in (one, other))
     fewer = int(neighbours is Neighbours.ADD_REMOVE)
     return Case(
-        Symmetric(left, people=9),
-        Symmetric(right, people=9 - fewer),
-        Domain(dim=dim, radius=radius, scale=scale),
-        neighbours,
+        Symmetric(left, people=9), Symmetric(right, people=9 - fewer), Domain(dim=dim, radius=radius, scale=scale), neighbours
     )
 
 
@@ -133,9 +130,7 @@ def test_bounds_are_reached_and_a_larger_trace_breaks_them(neighbours: Neighbour
     case = Case(Symmetric(first, people=1), other, Domain(dim=3, radius=2.0), neighbours)
     gram, product = (
         gap(one, two) / one.sensitivity
-        for one, two in zip(
-            releases(case.one, case, np.eye(3))[2:], releases(case.other, case, np.eye(3))[2:], strict=True
-        )
+        for one, two in zip(releases(case.one, case, np.eye(3))[2:], releases(case.other, case, np.eye(3))[2:], strict=True)
     )
     assert gram == pytest.approx(trace, rel=1e-12)
     # What is stated of products has room for a basis and a matrix that are rounded onto their lattices: 2^-18 of it. It
@@ -170,10 +165,7 @@ def test_the_matrix_of_some_rows_gives_what_the_rows_give(seed: int, dim: int, g
 
 def test_domains_that_need_rows_are_refused() -> None:
     rows, near = Symmetric(np.eye(2), people=2), Neighbours.ADD_REMOVE
-    moved, boxed = (
-        Domain(dim=2, radius=1.0, center=np.zeros(2)),
-        Domain(dim=2, radius=1.0, low=-np.ones(2), high=np.ones(2)),
-    )
+    moved, boxed = (Domain(dim=2, radius=1.0, center=np.zeros(2)), Domain(dim=2, radius=1.0, low=-np.ones(2), high=np.ones(2)))
     for domain in (moved, boxed):
         for release in (bounded_trace, bounded_gram):
             with pytest.raises(ValueError, match="cannot be centered or clipped to column bounds"):
@@ -183,14 +175,10 @@ def test_domains_that_need_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="their mean cannot be computed"):
         bounded_sum(rows, domain=Domain(dim=2, radius=1.0), neighbours=near)
     with pytest.raises(ValueError, match="must be finite, with no entry beyond"):
-        bounded_gram_times(
-            rows, basis=np.eye(2), domain=Domain(dim=2, radius=1.0, scale=np.full(2, 1e-100)), neighbours=near
-        )
+        bounded_gram_times(rows, basis=np.eye(2), domain=Domain(dim=2, radius=1.0, scale=np.full(2, 1e-100)), neighbours=near)
     with pytest.raises(ValueError, match="must have 3 columns, got 2"):
         bounded_gram(rows, domain=Domain(dim=3, radius=1.0), neighbours=near)
-    assert not np.shares_memory(
-        bounded_gram(rows, domain=Domain(dim=2, radius=1.0), neighbours=near).value, rows.matrix
-    )
+    assert not np.shares_memory(bounded_gram(rows, domain=Domain(dim=2, radius=1.0), neighbours=near).value, rows.matrix)
 
 
 @pytest.mark.parametrize("dim", [3, 600])

@@ -32,9 +32,7 @@ class Transcript:
         """Take the place of both ways out."""
         whole, columns_of = Gaussian.release, released.release_columns
 
-        def release(
-            mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
-        ) -> Array:
+        def release(mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
             public = whole(mechanism, private, label=label, share=share, slot=slot)
             return self._through(private.value, public, private.sensitivity * mechanism.multiplier / math.sqrt(share))
 
@@ -49,9 +47,7 @@ class Transcript:
             slot: Slot | None = None,
         ) -> Iterator[Array]:
             private = list(slices)
-            public = columns_of(
-                mechanism, private, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
-            )
+            public = columns_of(mechanism, private, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
             scale = mechanism.scale(sensitivity, share=share)
             return (self._through(one, other, scale) for one, other in zip(private, public, strict=True))
 

@@ -15,18 +15,7 @@ from numpy.typing import NDArray
 from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import (
-    ByClock,
-    Closed,
-    FollowedRows,
-    Follower,
-    Instant,
-    Left,
-    SlotEnd,
-    SlotStart,
-    follow,
-    watcher,
-)
+from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, Left, SlotEnd, SlotStart, follow, watcher
 from eigenveil.linalg import Array
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.slot_sums import SlotSums
@@ -148,13 +137,7 @@ Reader = Callable[..., Follower | AsRead]
 
 
 def run(
-    made: World,
-    path: Path,
-    rng: np.random.Generator,
-    neighbours: Neighbours,
-    *,
-    reader: Reader = Follower,
-    asleep: bool = False,
+    made: World, path: Path, rng: np.random.Generator, neighbours: Neighbours, *, reader: Reader = Follower, asleep: bool = False
 ) -> Seen:
     """Let the world happen in `path`, and a reader do what it likes in between. If `asleep`, it looks when all is over."""
     slots = len(made.ends)

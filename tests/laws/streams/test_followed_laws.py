@@ -72,9 +72,7 @@ def test_a_reader_that_puts_rows_where_it_reads_them_breaks_these_laws(tmp_path:
 
 def test_the_same_world_has_the_same_slots_to_the_last_bit(tmp_path: Path) -> None:
     made = world(np.random.default_rng(3), folder=False, slots=SLOTS, rows=80)
-    first, *others = (
-        run(made, tmp_path / f"{seed}", np.random.default_rng(seed), Neighbours.ADD_REMOVE) for seed in range(8)
-    )
+    first, *others = (run(made, tmp_path / f"{seed}", np.random.default_rng(seed), Neighbours.ADD_REMOVE) for seed in range(8))
     for other in others:
         assert other.counts == first.counts
         assert max(differ(first, other)) == 0

@@ -50,7 +50,6 @@ def test_with_noise_one_slot_is_one_synchronisation() -> None:
 
 def test_slots_have_noise_of_their_own() -> None:
     one, several = (
-        slots(rows(), parts, epsilon=2.0, delta=1e-6, row_bound=BOUND, trust="site", center=None)
-        for parts in (1, SLOTS)
+        slots(rows(), parts, epsilon=2.0, delta=1e-6, row_bound=BOUND, trust="site", center=None) for parts in (1, SLOTS)
     )
     assert several.noise_floor_ / one.noise_floor_ == pytest.approx(np.sqrt(SLOTS), rel=1e-9)

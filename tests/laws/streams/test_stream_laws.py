@@ -233,21 +233,13 @@ def test_rows_that_were_not_released_leave_no_trace() -> None:
     for rest in (rng.standard_normal((20, DIM)), np.full((20, DIM), 7.0)):
         pca = StreamingPCA(2, random_state=1, row_bound=2.0, block_size=10, **BUDGET).partial_fit(rows).sync()
         pca.partial_fit(rest)
-        shown.append(
-            (pca.components_.tobytes(), pca.mean_.tobytes(), pca.explained_variance_.tobytes(), str(pca.guarantee_))
-        )
+        shown.append((pca.components_.tobytes(), pca.mean_.tobytes(), pca.explained_variance_.tobytes(), str(pca.guarantee_)))
     assert shown[0] == shown[1]
 
 
 @pytest.mark.parametrize("publish", ["block", "continual"])
 def test_ending_a_block_early_brings_no_two_rows_of_one_person_together(publish: str) -> None:
-    options: dict[str, Any] = {
-        "block_size": BLOCK,
-        "center": None,
-        "row_bound": 1.0,
-        "publish": publish,
-        "person_blocks": 2,
-    }
+    options: dict[str, Any] = {"block_size": BLOCK, "center": None, "row_bound": 1.0, "publish": publish, "person_blocks": 2}
     if publish == "continual":
         options["horizon"] = BLOCK * 8
     for early in range(1, BLOCK):
@@ -273,9 +265,7 @@ def in_other_forms(rows: Array, rng: np.random.Generator) -> dict[str, Array]:
 @pytest.mark.parametrize("publish", ["sync", "block", "continual"])
 @pytest.mark.parametrize("forget", [1.0, 0.9])
 @pytest.mark.parametrize("center", ["private", None])
-def test_nothing_but_the_rows_of_each_block_decides_what_is_released(
-    publish: str, forget: float, center: str | None
-) -> None:
+def test_nothing_but_the_rows_of_each_block_decides_what_is_released(publish: str, forget: float, center: str | None) -> None:
     """To the last bit, for the same noise: batches, places in memory, kinds of numbers, and the order within a block do not."""
     rng = np.random.default_rng(8)
     rows = (rng.standard_normal((BLOCK * BLOCKS, DIM)) * [3.0, 2.0, 1.0, 0.5] + 1).astype(np.float32).astype(float)
@@ -288,9 +278,7 @@ def test_nothing_but_the_rows_of_each_block_decides_what_is_released(
         for start in range(0, len(values), cut):
             pca.partial_fit(values[start : start + cut])
         pca.sync()
-        return tuple(
-            array.tobytes() for array in (pca.components_, pca.mean_, pca.explained_variance_, pca.singular_values_)
-        )
+        return tuple(array.tobytes() for array in (pca.components_, pca.mean_, pca.explained_variance_, pca.singular_values_))
 
     expected = shown(rows, len(rows))
     for cut in (1, 2, 5):

@@ -58,13 +58,9 @@ def assert_valid(space: Subspace) -> None:
 @every_tracker
 @settings(max_examples=15)
 @given(
-    seed=st.integers(0, 2**32),
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
-    noise=st.sampled_from([0.0, 0.1, 5.0]),
+    seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), noise=st.sampled_from([0.0, 0.1, 5.0])
 )
-def test_a_subspace_is_orthonormal_and_ordered(
-    name: str, make: Factory, seed: int, sizes: list[int], noise: float
-) -> None:
+def test_a_subspace_is_orthonormal_and_ordered(name: str, make: Factory, seed: int, sizes: list[int], noise: float) -> None:
     tracker = make(RANK)
     state, rows = tracker.start(DIM), stream(sum(sizes), seed, noise=noise)
     for block in np.split(rows, np.cumsum(sizes)[:-1]):

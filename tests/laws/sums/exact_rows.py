@@ -101,13 +101,7 @@ def whole_sparse_row(row: Array, domain: Domain, *, weight: float, unit: float, 
     """A sparse row, of the entries that are not zero, in units: whole, less a multiple of the center where there is one."""
     center = domain.shifted_center
     bare = Domain(
-        dim=domain.dim,
-        radius=domain.radius,
-        center=None,
-        scale=domain.scale,
-        low=domain.low,
-        high=domain.high,
-        gaps=domain.gaps,
+        dim=domain.dim, radius=domain.radius, center=None, scale=domain.scale, low=domain.low, high=domain.high, gaps=domain.gaps
     )
     stored = [at for at in range(domain.dim) if row[at] != 0]
     here = [0.0] * domain.dim if center is None else center.tolist()

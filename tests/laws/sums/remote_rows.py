@@ -24,9 +24,7 @@ class RemoteRows:
     order: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls, values: Any, weights: Any = None, *, cuts: Sequence[int], order: Sequence[int] | None = None
-    ) -> "RemoteRows":
+    def of(cls, values: Any, weights: Any = None, *, cuts: Sequence[int], order: Sequence[int] | None = None) -> "RemoteRows":
         """An array or a sparse matrix, cut at these places."""
         ends = [0, *cuts, values.shape[0]]
         pieces: list[Rows] = []

@@ -95,9 +95,7 @@ def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
     seed=st.integers(0, 2**32),
     divided=st.booleans(),
 )
-def test_a_spectrum_keeps_its_sensitivity_where_most_is_rounded(
-    dim: int, size: float, seed: int, divided: bool
-) -> None:
+def test_a_spectrum_keeps_its_sensitivity_where_most_is_rounded(dim: int, size: float, seed: int, divided: bool) -> None:
     """Matrices of so many people that they are about to be projected, or are. No table in memory has as many."""
     rng, domain = np.random.default_rng(seed), Domain(dim=dim, radius=1.0)
     factors = divisors(dim) if divided else None
@@ -107,9 +105,7 @@ def test_a_spectrum_keeps_its_sensitivity_where_most_is_rounded(
     crowd = (crowd + crowd.T) / 2
     person = np.eye(dim)[rng.integers(dim)]
     one, other = (
-        bounded_spectrum(
-            Symmetric(matrix, people=1 << 40), domain=domain, neighbours=PERSONAL[0], counted=True, factors=factors
-        )
+        bounded_spectrum(Symmetric(matrix, people=1 << 40), domain=domain, neighbours=PERSONAL[0], counted=True, factors=factors)
         for matrix in (crowd, crowd + np.outer(person, person))
     )
     assert gap(one, other) <= one.sensitivity * TOLERANCE
@@ -212,10 +208,7 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     assert transcripts("spectrum", case)[0][-1][0] == "spectrum"
     torn = Case(rows, rows, Domain(dim=3, radius=1.0, gaps=MissingPolicy.counted(3)), Neighbours.ADD_REMOVE)
     assert transcripts("bounds", torn)[0][1][0] == "mean and observed entries"
-    assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == [
-        "observed entries",
-        "spectrum",
-    ]
+    assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == ["observed entries", "spectrum"]
 
 
 # What follows shows that the laws above can fail.
@@ -255,9 +248,7 @@ def test_eigenvalues_move_no_further_than_their_matrices(seed: int, size: int, c
     rows = rng.standard_normal((count, size)) * rng.choice([1e-3, 1.0, 3.0], (count, 1))
     domain = Domain(dim=size, radius=1.0)
     more = DenseRows(np.vstack([rows, rng.standard_normal((1, size))]))
-    one, other = (
-        bounded_gram(r, domain=domain, neighbours=Neighbours.ADD_REMOVE).value for r in (DenseRows(rows), more)
-    )
+    one, other = (bounded_gram(r, domain=domain, neighbours=Neighbours.ADD_REMOVE).value for r in (DenseRows(rows), more))
     moved = np.linalg.norm(np.linalg.eigvalsh(one) - np.linalg.eigvalsh(other))
     assert moved <= np.linalg.norm(one - other) * (1 + 1e-9) + 1e-12
 

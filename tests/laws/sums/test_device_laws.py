@@ -150,9 +150,7 @@ def test_sites_may_have_their_rows_on_a_device(device: str) -> None:
 def test_without_privacy_a_device_agrees_up_to_rounding(device: str) -> None:
     methods: tuple[Any, ...] = ("covariance", "power")
     for method in methods:
-        fits = [
-            PrivatePCA(2, epsilon=None, method=method, random_state=1).fit(rows) for rows in (ROWS, there(ROWS, device))
-        ]
+        fits = [PrivatePCA(2, epsilon=None, method=method, random_state=1).fit(rows) for rows in (ROWS, there(ROWS, device))]
         np.testing.assert_allclose(np.abs(fits[0].components_), np.abs(fits[1].components_), atol=1e-6)
 
 

@@ -22,13 +22,7 @@ from eigenveil.core import rows as rows_module
 from eigenveil.core import whole
 from eigenveil.core.counts import _norms, _root, bounded_column_tails, bounded_tails
 from eigenveil.core.domain import SHIFT, Domain, MissingPolicy
-from eigenveil.core.exact import (
-    TOEPLITZ_COLUMNS,
-    exact_product,
-    limb_product,
-    limbs_of,
-    toeplitz_times,
-)
+from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limb_product, limbs_of, toeplitz_times
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of
 from eigenveil.core.rows import Block, Rows
@@ -326,13 +320,7 @@ def test_a_whole_fit_does_not_depend_on_the_order_of_rows(method: Any, person: b
     values, ids, order = rng.standard_normal((500, 6)) + 1, rng.integers(200, size=500), rng.permutation(500)
     fits = [
         PrivatePCA(
-            2,
-            epsilon=1.0,
-            delta=1e-6,
-            row_bound=5.0,
-            method=method,
-            random_state=1,
-            person=ids[places] if person else None,
+            2, epsilon=1.0, delta=1e-6, row_bound=5.0, method=method, random_state=1, person=ids[places] if person else None
         ).fit(sp.csr_array(values[places]) if sparse else values[places])
         for places in (np.arange(500), order)
     ]
@@ -364,15 +352,10 @@ HISTORY_SUMS: dict[str, Callable[[Rows, Histories], Array]] = {
 @pytest.mark.parametrize("weighted", [False, True])
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), dim=st.integers(1, 40), sparse=st.booleans())
-def test_sums_of_histories_depend_on_nothing_but_the_users(
-    name: str, weighted: bool, seed: int, dim: int, sparse: bool
-) -> None:
+def test_sums_of_histories_depend_on_nothing_but_the_users(name: str, weighted: bool, seed: int, dim: int, sparse: bool) -> None:
     rng, release = np.random.default_rng(seed), HISTORY_SUMS[name]
     region = Histories(
-        dim=dim,
-        min_degree=int(rng.integers(1, 9)),
-        columns=None,
-        weights=rng.choice(WEIGHTS, dim) if weighted else None,
+        dim=dim, min_degree=int(rng.integers(1, 9)), columns=None, weights=rng.choice(WEIGHTS, dim) if weighted else None
     )
     table = Table((rng.random((150, dim)) < 0.4).astype(np.float64), None, sparse)
     here = release(table.rows(), region)
@@ -469,10 +452,7 @@ def test_products_of_a_matrix_in_place_of_rows_are_rounded_once(seed: int, dim: 
     steps = [[round(Fraction(entry) / Fraction(step)) for entry in row] for row in given_.matrix.tolist()]
     grid = [[Fraction(entry) for entry in row] for row in on_basis_grid(basis).tolist()]
     exact = [
-        [
-            Fraction(step) * sum((steps[i][k] * grid[k][j] for k in range(dim)), Fraction(0))
-            for j in range(basis.shape[1])
-        ]
+        [Fraction(step) * sum((steps[i][k] * grid[k][j] for k in range(dim)), Fraction(0)) for j in range(basis.shape[1])]
         for i in range(dim)
     ]
     found = bounded_gram_times(given_, basis=basis, domain=domain, neighbours=ADD).value
@@ -518,9 +498,7 @@ def test_products_with_first_columns_have_the_bits_of_products_with_the_whole_ma
 
 def crowd(dim: int, rng: np.random.Generator, before: int, row: Array, after: int) -> Array:
     """A row among others that are huge, tiny or ordinary."""
-    return np.vstack(
-        [hostile_rows(before, dim, rng) if before else np.zeros((0, dim)), row, hostile_rows(after, dim, rng)]
-    )
+    return np.vstack([hostile_rows(before, dim, rng) if before else np.zeros((0, dim)), row, hostile_rows(after, dim, rng)])
 
 
 def pictures(domain: Domain, block: Block, at: int) -> list[Array]:
@@ -584,9 +562,7 @@ def test_lengths_from_differences_of_running_sums_are_convicted(monkeypatch: pyt
 
     assert same()
     monkeypatch.setattr(
-        domain_module,
-        "row_sums",
-        lambda values, indptr: np.diff(np.concatenate([[0.0], np.cumsum(values)])[indptr]),
+        domain_module, "row_sums", lambda values, indptr: np.diff(np.concatenate([[0.0], np.cumsum(values)])[indptr])
     )
     assert not same()
 
@@ -624,9 +600,7 @@ def test_scores_of_others_stay_as_they_are_when_one_row_changes() -> None:
             for center in (None, rng.standard_normal(dim)):
                 domain = Domain(dim=dim, radius=1.3, center=None if center is None else center / math.sqrt(dim))
                 sides = (SparseRows(sp.csr_array(held)) if sparse else DenseRows(held) for held in (rows, other))
-                one, two = (
-                    bounded_scores(side, basis=basis_of(dim), domain=domain, neighbours=REPLACE).value for side in sides
-                )
+                one, two = (bounded_scores(side, basis=basis_of(dim), domain=domain, neighbours=REPLACE).value for side in sides)
                 assert alike(np.delete(one, 4, axis=0), np.delete(two, 4, axis=0))
 
 
@@ -693,9 +667,7 @@ def test_scores_of_neighbours_are_within_the_sensitivity_exactly(case: Case) -> 
 def test_neighbouring_histories_are_within_the_sensitivity_exactly(case: HistoryCase, seed: int) -> None:
     """All that is allowed for is what the region states for its own rounding."""
     for release in (bounded_sum, bounded_trace, bounded_gram):
-        assert within(
-            *(release(rows, domain=case.region, neighbours=case.neighbours) for rows in (case.one, case.other))
-        )
+        assert within(*(release(rows, domain=case.region, neighbours=case.neighbours) for rows in (case.one, case.other)))
     for basis in contractions(case.region.dim, np.random.default_rng(seed)):
         sides = [
             bounded_gram_times(rows, basis=basis, domain=case.region, neighbours=case.neighbours)
@@ -707,13 +679,7 @@ def test_neighbouring_histories_are_within_the_sensitivity_exactly(case: History
 def test_a_part_in_ten_thousand_less_is_convicted() -> None:
     one, other = (DenseRows(np.full((1, 2), 9.0 * sign)) for sign in (1, -1))
     for name in ("sum", "gram", "trace"):
-        far = (
-            DenseRows(np.array([[9.0, -9.0]]))
-            if name == "gram"
-            else other
-            if name == "sum"
-            else DenseRows(np.zeros((1, 2)))
-        )
+        far = DenseRows(np.array([[9.0, -9.0]])) if name == "gram" else other if name == "sum" else DenseRows(np.zeros((1, 2)))
         sides = [RELEASES[name](rows, Domain(dim=2, radius=1.0), REPLACE) for rows in (one, far)]
         assert within(*sides)
         assert not within(*(Bounded(side.value, side.sensitivity * (1 - 1e-4)) for side in sides))
@@ -727,9 +693,7 @@ def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPat
     assert within(*(RELEASES["gram"](side, domain, ADD) for side in sides))
     honest = Domain.to_grid
     monkeypatch.setattr(
-        Domain,
-        "to_grid",
-        lambda self, squares, block, unit, rounding, squared: honest(self, squares, block, unit, 0.0, squared),
+        Domain, "to_grid", lambda self, squares, block, unit, rounding, squared: honest(self, squares, block, unit, 0.0, squared)
     )
     assert not within(*(RELEASES["gram"](side, domain, ADD) for side in sides))
 
@@ -907,10 +871,7 @@ def test_people_with_many_rows_in_place_of_one_another_stay_within_the_sensitivi
         rows = rng.standard_normal((2, dim)) * 9
         if dim > 1:
             rows[1] -= rows[0] * (rows[0] @ rows[1]) / (rows[0] @ rows[0])
-        sides = [
-            WeightedRows(DenseRows(row[None, :]), np.array([1.0 / count]))
-            for row, count in zip(rows, counts, strict=True)
-        ]
+        sides = [WeightedRows(DenseRows(row[None, :]), np.array([1.0 / count])) for row, count in zip(rows, counts, strict=True)]
         for name, stated in (
             ("gram", domain.gram_sensitivity(REPLACE)),
             ("gram times basis", domain.gram_times_sensitivity(REPLACE, basis=basis, basis_norm=1 + 1e-8)),
@@ -927,9 +888,7 @@ def test_sparse_rows_far_from_zero_add_up_exactly(ratio: float, seed: int, dim: 
     rng = np.random.default_rng(seed)
     center = rng.standard_normal(dim)
     center *= ratio / np.linalg.norm(center)
-    values = (center + rng.standard_normal((6, dim)) * rng.choice([1e-3, 0.3, 1e3], (6, 1))) * (
-        rng.random((6, dim)) < 0.8
-    )
+    values = (center + rng.standard_normal((6, dim)) * rng.choice([1e-3, 0.3, 1e3], (6, 1))) * (rng.random((6, dim)) < 0.8)
     rows: Rows = SparseRows(sp.csr_array(values))
     if weighted:
         rows = WeightedRows(rows, 1.0 / rng.choice([1, 2, 10**5], 6))

@@ -152,8 +152,7 @@ def test_the_bound_of_products_is_reached(least: int, localised: float) -> None:
         columns.append(math.sqrt(localised) * lost + math.sqrt(1 - localised) * away)
     basis = np.array(columns).T
     one, other = (
-        bounded_gram_times(rows, basis=basis, domain=case.region, neighbours=case.neighbours)
-        for rows in (case.one, case.other)
+        bounded_gram_times(rows, basis=basis, domain=case.region, neighbours=case.neighbours) for rows in (case.one, case.other)
     )
     # The norm is stated as 1 + 1e-8.
     assert gap(one, other) == pytest.approx(one.sensitivity, rel=3e-8)
@@ -166,8 +165,7 @@ def test_for_single_items_one_interaction_moves_products_by_the_row_of_that_item
     basis[: round(1 / rho**2)] = rho
     case = one_item_less(1, 1, 500)
     one, other = (
-        bounded_gram_times(rows, basis=basis, domain=case.region, neighbours=case.neighbours)
-        for rows in (case.one, case.other)
+        bounded_gram_times(rows, basis=basis, domain=case.region, neighbours=case.neighbours) for rows in (case.one, case.other)
     )
     # The basis and the scores are on grids of 2^-35 and 2^-32, and what is stated has room for either side.
     assert gap(one, other) == pytest.approx(rho, abs=2.0**-32 + 2.0**-36)

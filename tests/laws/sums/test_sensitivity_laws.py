@@ -103,10 +103,7 @@ def test_counts_of_entries_are_those_of_one_row_after_the_other(case: Case) -> N
     firsts = [int(np.flatnonzero(gaps.group == group)[0]) for group in range(gaps.groups)]
     pairs = [(a, b) for at, a in enumerate(firsts) for b in firsts[at:]]
     wanted = [(a, a) for a in firsts] if gaps.rule in ("counts", "drop") else pairs
-    exact = [
-        sum((weight for row, weight in zip(there, each, strict=True) if row[a] and row[b]), Fraction(0))
-        for a, b in wanted
-    ]
+    exact = [sum((weight for row, weight in zip(there, each, strict=True) if row[a] and row[b]), Fraction(0)) for a, b in wanted]
     if gaps.less_half:
         exact = [one - sum(each, Fraction(0)) / 2 for one in exact]
     found = OF_GAPS["kept" if gaps.drops else "observed"](case.one, gaps).value
@@ -163,9 +160,7 @@ def test_scores_of_one_person_move_by_no_more_than_they_say(
 def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_people() -> None:
     domain, basis = Domain(dim=2, radius=3.0), np.eye(2)
     one, other = (DenseRows(np.array([[sign * 9.0, 0.0]])) for sign in (1, -1))
-    sides = [
-        bounded_scores(side, basis=basis, domain=domain, neighbours=Neighbours.REPLACE_ONE) for side in (one, other)
-    ]
+    sides = [bounded_scores(side, basis=basis, domain=domain, neighbours=Neighbours.REPLACE_ONE) for side in (one, other)]
     # On their grid rows stay inside of their ball by up to sqrt(d) of at most 2^-16 of its radius.
     assert (1 - 2.0**-15) * sides[0].sensitivity <= gap(*sides) <= sides[0].sensitivity
     with pytest.raises(ValueError, match="reveals how many there are"):
@@ -176,10 +171,7 @@ def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_p
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for task, question in (
-        *all_tasks(case.domain, case.neighbours, rng),
-        search_task(case.domain, case.neighbours, rng),
-    ):
+    for task, question in (*all_tasks(case.domain, case.neighbours, rng), search_task(case.domain, case.neighbours, rng)):
         task.require_question(question)
         one, other = (task.private(question, rows) for rows in (case.one, case.other))
         assert one.sensitivity == other.sensitivity == task.sensitivity(question)

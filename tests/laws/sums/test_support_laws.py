@@ -67,14 +67,8 @@ def through(make: Callable[[], Mechanism], private: Bounded) -> Array:
 # Each with what the noise multiplier of its release is, shares taken into account: the step depends on it.
 MECHANISMS: dict[str, tuple[Release, float]] = {
     "plain": (lambda private: through(gaussian, private), MULTIPLIER / math.sqrt(SHARE)),
-    "portion": (
-        lambda private: through(lambda: PartialBudget(gaussian(), PART), private),
-        MULTIPLIER / math.sqrt(SHARE * PART),
-    ),
-    "carried": (
-        lambda private: through(lambda: gaussian(existing_multiplier=CARRIED), private),
-        MULTIPLIER / math.sqrt(SHARE),
-    ),
+    "portion": (lambda private: through(lambda: PartialBudget(gaussian(), PART), private), MULTIPLIER / math.sqrt(SHARE * PART)),
+    "carried": (lambda private: through(lambda: gaussian(existing_multiplier=CARRIED), private), MULTIPLIER / math.sqrt(SHARE)),
     "fine": (lambda private: through(lambda: gaussian(multiplier=1e-3), private), 1e-3 / math.sqrt(SHARE)),
     "columns": (by_columns, MULTIPLIER / math.sqrt(SHARE)),
 }
@@ -119,9 +113,7 @@ def usual(private: Bounded, name: str) -> bool:
 @pytest.mark.parametrize("name", MECHANISMS)
 @settings(max_examples=60)
 @given(data=st.data(), sensitivity=st.sampled_from(SENSITIVITIES))
-def test_what_leaves_is_the_same_lattice_moved_by_whole_steps(
-    name: str, data: st.DataObject, sensitivity: float
-) -> None:
+def test_what_leaves_is_the_same_lattice_moved_by_whole_steps(name: str, data: st.DataObject, sensitivity: float) -> None:
     one, other = data.draw(privates(sensitivity))
     if not usual(one, name):
         return
@@ -308,11 +300,7 @@ def test_rounding_outside_of_the_sensitivity_is_convicted(size: int, monkeypatch
 @pytest.mark.parametrize("name", ["sum", "gram"])
 def test_a_sum_that_depends_on_order_is_convicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    table, order, domain = (
-        Table(rng.standard_normal((200, 6)), None, False),
-        rng.permutation(200),
-        Domain(dim=6, radius=2.0),
-    )
+    table, order, domain = (Table(rng.standard_normal((200, 6)), None, False), rng.permutation(200), Domain(dim=6, radius=2.0))
 
     def same() -> bool:
         return alike(SUMS[name](table.rows(), domain), SUMS[name](table.permuted(order).rows(), domain))

@@ -207,9 +207,7 @@ def until_signed(world: MaskedWorld, slot: int) -> None:
 
 
 @pytest.mark.parametrize(("slot", "last"), [(0, "keys"), (0, "ask"), (1, "ask")])
-def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
-    slot: int, last: str, tmp_path: Path
-) -> None:
+def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(slot: int, last: str, tmp_path: Path) -> None:
     world, me = MaskedWorld(tmp_path), NAMES[1]
     if slot:
         world.slot(0)
@@ -229,11 +227,7 @@ def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
     assert len(world.lists[slot]) == 1
     (listed,) = world.lists[slot]
     assert (
-        len(
-            world.sites[me].take(
-                "hub", encode(Message("hub", me, StepRequest(round=round_, step="survivors", data=listed)))
-            )
-        )
+        len(world.sites[me].take("hub", encode(Message("hub", me, StepRequest(round=round_, step="survivors", data=listed)))))
         == 1
     )
 
@@ -263,9 +257,7 @@ def test_a_site_that_comes_back_again_and_again_and_says_nothing_costs_two_excha
 
 
 @pytest.mark.parametrize("between", [(1,), (0,), (1, 0), (0, 1, 1)], ids=str)
-def test_a_share_that_was_given_is_given_to_no_later_round_after_a_restart(
-    between: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_a_share_that_was_given_is_given_to_no_later_round_after_a_restart(between: tuple[int, ...], tmp_path: Path) -> None:
     """Other questions in between make the site drop the messages in which it gave its share."""
     world, me = MaskedWorld(tmp_path), NAMES[1]
     world.slot(0)

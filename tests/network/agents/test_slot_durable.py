@@ -153,9 +153,7 @@ def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stoppe
         world = World(folder, spec)
         world.run(away=away, **stops)
         assert np.asarray(world.hub.party.state.value).tobytes() == matrix(plain).tobytes()
-        assert [world.hub.party.counted(slot) for slot in range(SLOTS)] == [
-            plain.hub.counted(slot) for slot in range(SLOTS)
-        ]
+        assert [world.hub.party.counted(slot) for slot in range(SLOTS)] == [plain.hub.counted(slot) for slot in range(SLOTS)]
         assert spec.budget is not None
         for name in NAMES:
             (state,) = world.ledgers[name].datasets()
@@ -174,9 +172,7 @@ def state_bytes(state: Any) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["noise at sites", "noise at the hub"])
-def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_are_late(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_are_late(kind: str, tmp_path: Path) -> None:
     spec = replace(SPECS[kind], max_lateness=2)
     away = {slot: NAMES[slot : slot + 2] for slot in range(SLOTS)}
     plain, world = SlotSimulation(spec, faults=None), World(tmp_path, spec)

@@ -77,9 +77,7 @@ class WatchedParty(DurableParty):
         return outgoing
 
 
-def watched_hub(
-    company: Company, twist: Twist = lambda outgoing: outgoing
-) -> Callable[[HubLog], tuple[HubAgent, WatchedParty]]:
+def watched_hub(company: Company, twist: Twist = lambda outgoing: outgoing) -> Callable[[HubLog], tuple[HubAgent, WatchedParty]]:
     """From a transcript, the hub of a company and the durable party that is watched."""
 
     def made(transcript: HubLog) -> tuple[HubAgent, WatchedParty]:

@@ -13,17 +13,7 @@ from network.hostile.evil_hubs import EvilHub
 from network.kills.kill_counts import charges_in, lines_at, numbers_in, unpaid_in
 from network.network_studies import Company
 
-__all__ = [
-    "SECONDS",
-    "alone",
-    "declined",
-    "logged",
-    "nothing_comes",
-    "refusals",
-    "require_paid",
-    "until",
-    "written",
-]
+__all__ = ["SECONDS", "alone", "declined", "logged", "nothing_comes", "refusals", "require_paid", "until", "written"]
 
 # Nothing here takes so long.
 SECONDS: Final = 30.0

@@ -21,16 +21,7 @@ from eigenveil.network.study import StudyFile
 from eigenveil.protocols.messages import Ask, Contribution, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
-from network.hostile.hostile_checks import (
-    SECONDS,
-    alone,
-    logged,
-    nothing_comes,
-    refusals,
-    require_paid,
-    until,
-    written,
-)
+from network.hostile.hostile_checks import SECONDS, alone, logged, nothing_comes, refusals, require_paid, until, written
 from network.kills.kill_counts import STUDIES, charges_in
 from network.network_studies import Company, authority
 
@@ -139,21 +130,13 @@ def ears(port: int) -> Iterator[Callable[[], int]]:
 REFUSALS: dict[str, tuple[dict[str, Any], Callable[[str], str], list[str]]] = {
     "allowed": ({}, lambda text: text, []),
     "hub not pinned": ({}, lambda text: text.replace('hub = ["', f'hub = ["{"0" * 64}"] # '), ["[pins] hub"]),
-    "peer not pinned": (
-        {},
-        lambda text: text.replace('"site 2" =', '# "site 2" ='),
-        ["[pins.peers] 'site 2' is not there"],
-    ),
+    "peer not pinned": ({}, lambda text: text.replace('"site 2" =', '# "site 2" ='), ["[pins.peers] 'site 2' is not there"]),
     "peer with other keys": (
         {},
         lambda text: re.sub('"site 1" = ".*"', f'"site 1" = "{"1" * 64}"', text),
         ["[pins.peers] 'site 1' is pinned as"],
     ),
-    "epsilon": (
-        {},
-        lambda text: text.replace("study_epsilon = 5.0", "study_epsilon = 1.0"),
-        ["[budget] study_epsilon"],
-    ),
+    "epsilon": ({}, lambda text: text.replace("study_epsilon = 5.0", "study_epsilon = 1.0"), ["[budget] study_epsilon"]),
     "task": ({"task": KRYLOV}, lambda text: text + '[limits]\nmethod = ["covariance"]', ["[limits] method"]),
     "organisations": ({}, lambda text: text + "[limits]\norganisations = 4", ["[limits] organisations"]),
     "rows": ({}, lambda text: text + "[limits]\nrows = 1000", ["[limits] rows"]),
@@ -226,9 +209,7 @@ def test_somebody_in_the_middle_with_the_name_of_the_hub_and_its_authority_is_no
     async def in_the_middle() -> Transport:
         async with asyncio.timeout(SECONDS):
             transport = Transport(
-                "hub",
-                credentials=credentials_of(company.study, Keys.load(path)),
-                greeting=company.study.greeting,
+                "hub", credentials=credentials_of(company.study, Keys.load(path)), greeting=company.study.greeting
             )
             known = recogniser([place.certificate for place in company.study.sites])
             port = await transport.listen("127.0.0.1:0", recognise=known)

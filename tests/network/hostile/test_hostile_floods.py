@@ -35,14 +35,9 @@ async def joined(company: Company, name: str) -> AsyncIterator[Transport]:
     hub = company.study.hub
     assert hub is not None
     keys = keys_of(name, "site")
-    async with Transport(
-        name, credentials=credentials_of(company.study, keys), greeting=company.study.greeting
-    ) as transport:
+    async with Transport(name, credentials=credentials_of(company.study, keys), greeting=company.study.greeting) as transport:
         transport.dial(
-            "hub",
-            f"127.0.0.1:{company.port}",
-            certificate=hub.certificate.pem.encode(),
-            server_name=hub.certificate.server_name,
+            "hub", f"127.0.0.1:{company.port}", certificate=hub.certificate.pem.encode(), server_name=hub.certificate.server_name
         )
         while not isinstance(await transport.events.get(), Joined):
             pass
@@ -154,9 +149,7 @@ def test_a_message_of_a_megabyte_ends_the_connection_before_it_is_read(tmp_path:
         async with alone(company) as hub:
             before = resident()
             for number in range(3):
-                await hub.say(
-                    StepRequest(round=number, step="keys", data=os.urandom(32), table=(("site 1", bytes(32 << 20)),))
-                )
+                await hub.say(StepRequest(round=number, step="keys", data=os.urandom(32), table=(("site 1", bytes(32 << 20)),)))
                 await hub.left()
                 await hub.joined()
             return resident() - before
@@ -194,14 +187,7 @@ def test_a_study_goes_on_while_others_hold_connections_to_its_hub(tmp_path: Path
 def test_a_study_that_is_opened_again_is_read_one_step_at_a_time(tmp_path: Path) -> None:
     size, steps, path = 1 << 20, 12, tmp_path / "ledger.db"
     account = StudyBudget(
-        study="0" * 64,
-        title="heart study",
-        dataset="patients",
-        trust="masked",
-        epsilon=1.0,
-        delta=1e-6,
-        mu=0.23,
-        unit=ROW,
+        study="0" * 64, title="heart study", dataset="patients", trust="masked", epsilon=1.0, delta=1e-6, mu=0.23, unit=ROW
     )
     with DurableLedger.open(path) as ledger:
         ledger.join(account, life=None)

@@ -17,16 +17,7 @@ from eigenveil.protocols.messages import Ask, Body, Contribution, Decline, Done,
 from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks.base import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
-from network.hostile.hostile_checks import (
-    SECONDS,
-    alone,
-    declined,
-    logged,
-    nothing_comes,
-    refusals,
-    require_paid,
-    written,
-)
+from network.hostile.hostile_checks import SECONDS, alone, declined, logged, nothing_comes, refusals, require_paid, written
 from network.kills.kill_counts import STUDIES, charges_in, undisturbed
 from network.network_studies import Company
 
@@ -65,10 +56,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         "its head is too long",
     ),
     "another version": (lambda message, data: b"EIGV" + bytes([VERSION - 1]) + data[5:], "it opens with other bytes"),
-    "in another name": (
-        lambda message, data: encode(replace(message, sender="site 1")),
-        "in another party's name",
-    ),
+    "in another name": (lambda message, data: encode(replace(message, sender="site 1")), "in another party's name"),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
     "a part": (
         lambda message, data: encode(replace(message, body=Contribution(round=0, arrays=(np.zeros(3),)))),
@@ -110,9 +98,7 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
 }
 
 
-def lying(
-    company: Company, lies: dict[str, tuple[Lie, str]], round_: int
-) -> Callable[[list[Outgoing]], list[Outgoing]]:
+def lying(company: Company, lies: dict[str, tuple[Lie, str]], round_: int) -> Callable[[list[Outgoing]], list[Outgoing]]:
     """Put all lies before the first question for a part of this round to site 0."""
     told: list[str] = []
 
@@ -136,9 +122,7 @@ def extra(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]]) -
         async with asyncio.timeout(SECONDS):
             with HubAgent.transcript_for(company.folder / "hub.transcript", company.study) as transcript:
                 agent, durable = watched_hub(company, twist)(transcript)
-                hub = agent.run(
-                    lambda model: company.models.__setitem__("hub", model), listen=f"127.0.0.1:{company.port}"
-                )
+                hub = agent.run(lambda model: company.models.__setitem__("hub", model), listen=f"127.0.0.1:{company.port}")
                 await asyncio.gather(hub, *map(company.run_site, company.names))
                 return durable
 

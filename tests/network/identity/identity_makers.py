@@ -90,8 +90,6 @@ def as_pem(raw: bytes, label: str = "CERTIFICATE") -> bytes:
 def changed(extensions: Sequence[x509.ExtensionType], change: Callable[[bytes], bytes]) -> list[x509.ExtensionType]:
     """The same extensions with the bytes of the private one changed."""
     return [
-        x509.UnrecognizedExtension(found.oid, change(found.value))
-        if isinstance(found, x509.UnrecognizedExtension)
-        else found
+        x509.UnrecognizedExtension(found.oid, change(found.value)) if isinstance(found, x509.UnrecognizedExtension) else found
         for found in extensions
     ]

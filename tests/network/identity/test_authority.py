@@ -94,10 +94,7 @@ def test_no_flipped_byte_makes_another_request() -> None:
         (new_request("a", "site")[0].pem[:300], "truncated"),
         (new_request("a", "site")[0].pem * 2, "nothing else"),
         ("x" * 70_000, "at most 65536"),
-        (
-            "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
-            "the request is damaged",
-        ),
+        ("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "the request is damaged"),
     ],
 )
 def test_what_is_no_request_is_refused(pem: str | bytes, words: str) -> None:
@@ -164,9 +161,7 @@ def test_an_authority_signs_in_its_own_time_only(away: timedelta) -> None:
 
 
 def written(folder: Path, authority: Authority = AUTHORITY) -> Path:
-    write_new(
-        private={folder / "authority.key": authority.private_pem()}, public={folder / "authority.crt": authority.pem}
-    )
+    write_new(private={folder / "authority.key": authority.private_pem()}, public={folder / "authority.crt": authority.pem})
     return folder
 
 
@@ -196,9 +191,7 @@ def test_an_authority_with_open_or_foreign_files_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_private_files_are_private_from_the_first_byte_on(
-    tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_files_are_private_from_the_first_byte_on(tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = []
     real = os.fsync
 
@@ -281,9 +274,7 @@ def test_one_name_one_identity_one_file(tmp_path: Path) -> None:
 def test_one_identity_has_one_name(tmp_path: Path) -> None:
     key, me = fresh_key(), Identity.fresh()
     first, second = (
-        CertificateRequest.read(
-            asked_with(CertificateClaim.made(name, "site", (), identity=me, key=spki(key.public_key())), key)
-        )
+        CertificateRequest.read(asked_with(CertificateClaim.made(name, "site", (), identity=me, key=spki(key.public_key())), key))
         for name in ("north", "south")
     )
     (tmp_path / "north.crt").write_text(AUTHORITY.sign(first).pem)

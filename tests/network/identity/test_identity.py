@@ -11,16 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.network.authority import Authority, new_request, write_new
-from eigenveil.network.certificates import (
-    ROLES,
-    Certificate,
-    Keys,
-    Role,
-    checked_name,
-    host_from,
-    pin_words,
-    recogniser,
-)
+from eigenveil.network.certificates import ROLES, Certificate, Keys, Role, checked_name, host_from, pin_words, recogniser
 from eigenveil.protocols.keys import Identity, signed_by
 from network.identity.identity_makers import party
 

@@ -84,9 +84,7 @@ def test_nothing_that_was_signed_can_be_changed(changes: dict[str, object]) -> N
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"name": "south"}, {"role": "hub"}, {"public": bytes(32)}, {"key_digest": bytes(32)}, {"hosts": ()}],
-    ids=str,
+    "changes", [{"name": "south"}, {"role": "hub"}, {"public": bytes(32)}, {"key_digest": bytes(32)}, {"hosts": ()}], ids=str
 )
 def test_a_certificate_in_hand_says_what_its_text_says(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="differs from its PEM text"):
@@ -153,12 +151,7 @@ def test_the_common_name_must_be_the_signed_name(subject: x509.Name) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: generate_private_key(SECP384R1()),
-        Ed25519PrivateKey.generate,
-        lambda: rsa.generate_private_key(65537, 2048),
-    ],
+    "make", [lambda: generate_private_key(SECP384R1()), Ed25519PrivateKey.generate, lambda: rsa.generate_private_key(65537, 2048)]
 )
 def test_other_kinds_of_tls_keys_are_refused(make: Callable[[], object]) -> None:
     key = make().public_key()  # type: ignore[attr-defined]

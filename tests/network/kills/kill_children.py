@@ -164,12 +164,7 @@ def hub(life: Life) -> None:
     settings = life.settings
     study = StudyFile.parse(Path(settings["study"]).read_text())
     with HubAgent.transcript_for(Path(settings["transcript"]), study) as transcript:
-        agent = HubAgent(
-            study,
-            keys=_keys_in(settings["keys"]),
-            transcript=transcript,
-            on_event=lambda event: _told(life, event),
-        )
+        agent = HubAgent(study, keys=_keys_in(settings["keys"]), transcript=transcript, on_event=lambda event: _told(life, event))
         asyncio.run(agent.run(lambda model: _deliver(life, model), listen=settings["listen"]))
 
 
@@ -310,9 +305,7 @@ def nursery() -> Iterator[Nursery]:
     # The tests folder, for those who are not started by pytest.
     tests = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as server:
+    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
         try:
             # Loading everything takes seconds, in which nobody waits for anything yet.
             assert server.stdout is not None

@@ -18,17 +18,7 @@ from eigenveil.protocols.wire import decode
 from network.hostile.evil_hubs import about
 from network.network_studies import Company
 
-__all__ = [
-    "STUDIES",
-    "VICTIM",
-    "Counts",
-    "charges_in",
-    "lines_at",
-    "numbers_in",
-    "renoised_in",
-    "undisturbed",
-    "unpaid_in",
-]
+__all__ = ["STUDIES", "VICTIM", "Counts", "charges_in", "lines_at", "numbers_in", "renoised_in", "undisturbed", "unpaid_in"]
 
 # What is killed: each kind of trust, in one round of components and in several.
 STUDIES: Final[dict[str, dict[str, Any]]] = {

@@ -105,9 +105,7 @@ class Killing:
             with HubAgent.transcript_for(company.folder / "hub.transcript", company.study) as transcript:
                 hub_agent, self.hub = agent(transcript)
                 hub = asyncio.create_task(
-                    hub_agent.run(
-                        lambda model: company.models.__setitem__("hub", model), listen=f"127.0.0.1:{company.port}"
-                    )
+                    hub_agent.run(lambda model: company.models.__setitem__("hub", model), listen=f"127.0.0.1:{company.port}")
                 )
                 others = [asyncio.create_task(company.run_site(name)) for name in company.names if name != VICTIM]
                 try:
@@ -164,9 +162,7 @@ class Killing:
 def small_disk(folder: Path, room: int) -> Iterator[Callable[[], None]]:
     """A disk of its own with so little room, and how to make more. Only root can have one."""
     folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "eigenveil", folder], check=True, capture_output=True
-    )
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "eigenveil", folder], check=True, capture_output=True)
     try:
         ballast = folder / "ballast"
         ballast.write_bytes(bytes((8 << 20) - room))

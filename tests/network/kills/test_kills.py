@@ -68,9 +68,7 @@ def test_a_site_that_is_killed_is_charged_once_and_says_the_same_again(
 
 
 @pytest.mark.parametrize("name, least", [("masked krylov", 6), ("site krylov", 4), ("hub covariance", 3)])
-def test_a_site_that_is_killed_again_and_again_gets_there(
-    tmp_path: Path, children: Nursery, name: str, least: int
-) -> None:
+def test_a_site_that_is_killed_again_and_again_gets_there(tmp_path: Path, children: Nursery, name: str, least: int) -> None:
     killing = Killing(children, name, tmp_path)
     lives = [partial(killing.start, kill=least + life % 4) for life in range(40)]
     counts = asyncio.run(killing.run(lives[0], *lives[1:]))
@@ -91,9 +89,7 @@ def test_a_site_that_makes_new_noise_is_found_out(tmp_path: Path, children: Nurs
     counts = asyncio.run(killing.run(partial(careless, kill=4), careless))
     assert killing.codes[0] == -9
     assert counts.double > 0
-    first, second = (
-        encode(Message(VICTIM, "hub", Contribution(round=3, arrays=(np.full(2, noise),)))) for noise in (0.1, 0.2)
-    )
+    first, second = (encode(Message(VICTIM, "hub", Contribution(round=3, arrays=(np.full(2, noise),)))) for noise in (0.1, 0.2))
     assert renoised_in([first, first]) == 0
     assert renoised_in([first, first, second]) == 1
 
@@ -133,12 +129,8 @@ def test_a_ledger_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp
             disk.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize(
-    "name, jumps", [("masked covariance", {1: -1.0, 3: 10.0}), ("site krylov", {2: 10.0, 3: -30.0})]
-)
-def test_a_clock_that_jumps_changes_nothing(
-    tmp_path: Path, children: Nursery, name: str, jumps: dict[int, float]
-) -> None:
+@pytest.mark.parametrize("name, jumps", [("masked covariance", {1: -1.0, 3: 10.0}), ("site krylov", {2: 10.0, 3: -30.0})])
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, children: Nursery, name: str, jumps: dict[int, float]) -> None:
     killing = Killing(children, name, tmp_path)
     right(asyncio.run(killing.run(partial(killing.start, clock=jumps, kill=17), partial(killing.start, clock=jumps))))
     years = {int(line.time[:4]) for line in lines_at(killing.ledger)}
@@ -180,9 +172,7 @@ def test_of_two_processes_of_one_site_in_one_study_one_refuses(tmp_path: Path, c
     assert others[0].said("told") == []
 
 
-def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
-    tmp_path: Path, children: Nursery
-) -> None:
+def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(tmp_path: Path, children: Nursery) -> None:
     killed: list[Child] = []
     companies = []
     for number in range(2):

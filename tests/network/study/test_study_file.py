@@ -91,10 +91,7 @@ def studies(draw: st.DrawFn) -> StudyFile:
     if privacy["trust"] == "both":
         privacy["epsilon"] = [privacy["epsilon"], 0.5]
     if privacy["trust"] == "masked":
-        privacy |= {
-            "survivors": draw(st.sampled_from([None, 4, 0.9, 1.0])),
-            "colluders": draw(st.sampled_from([None, 1, 2])),
-        }
+        privacy |= {"survivors": draw(st.sampled_from([None, 4, 0.9, 1.0])), "colluders": draw(st.sampled_from([None, 1, 2]))}
     else:
         network |= {"quorum": draw(st.sampled_from([None, 2, 0.6]))}
     make = tree_document if topology == "tree" else document
@@ -125,9 +122,7 @@ def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
         assert getattr(pca, name) is value or getattr(pca, name) == value
     tables = study.document()
     task, privacy = tables["task"], tables["privacy"]
-    assert (
-        pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
-    )
+    assert pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
     assert pca.epsilon == privacy.get("epsilon") and pca.delta == privacy.get("delta")
     assert (pca.epsilon is None) == privacy["no_privacy"]
     assert (pca.row_bound, pca.scale, pca.neighbours) == (task["row_bound"], task.get("scale"), task["neighbours"])
@@ -152,14 +147,7 @@ def test_the_digest_does_not_depend_on_layout(study: StudyFile) -> None:
 
 FULL = document(
     4,
-    task={
-        "origin": 0.5,
-        "mean_bound": 9.0,
-        "scale": [1.0, 2.0, 3.0, 4.0],
-        "method": "power",
-        "rounds": 7,
-        "tolerance": 0.1,
-    },
+    task={"origin": 0.5, "mean_bound": 9.0, "scale": [1.0, 2.0, 3.0, 4.0], "method": "power", "rounds": 7, "tolerance": 0.1},
     privacy={"survivors": 3, "colluders": 1, "person_sites": 2},
     rehearsal={"seed": 7},
 )
@@ -208,9 +196,7 @@ def test_the_digest_changes_with_every_change_of_meaning() -> None:
 
 
 def test_a_default_that_is_written_out_is_the_default() -> None:
-    written = document(
-        network={"deadline": 30, "retries": 4, "join_timeout": 900}, task={"method": "auto", "center": "private"}
-    )
+    written = document(network={"deadline": 30, "retries": 4, "join_timeout": 900}, task={"method": "auto", "center": "private"})
     assert StudyFile.of(written).digest == StudyFile.of(document()).digest
 
 
@@ -255,11 +241,7 @@ def test_what_a_site_is_charged_is_the_guarantee_against_the_hub() -> None:
 
 
 def test_peers_have_what_is_written_of_their_graph() -> None:
-    graph: dict[str, Any] = {
-        "consensus": "chebyshev",
-        "steps": 90,
-        "noise_edges": [["peer 1", "peer 3"], ["peer 2", "peer 0"]],
-    }
+    graph: dict[str, Any] = {"consensus": "chebyshev", "steps": 90, "noise_edges": [["peer 1", "peer 3"], ["peer 2", "peer 0"]]}
     graph["noise_edges"] += [[f"peer {at}", f"peer {(at + 1) % 4}"] for at in range(4)]
     study = StudyFile.of(gossip_document(4, graph=graph, privacy={"colluders": 2, "restarts": 3}))
     parameters = study.parameters()

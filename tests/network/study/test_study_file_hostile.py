@@ -46,24 +46,14 @@ ODD: list[Any] = [
     [1e308] * 4,
 ]
 EXACT = {"epsilon": None, "delta": None, "no_privacy": True}
-MORE = {
-    "rounds": 3,
-    "tolerance": 0.1,
-    "oversample": 2,
-    "scale": [1.0] * 4,
-    "origin": 1.0,
-    "mean_bound": 2.0,
-    "person": "who",
-}
+MORE = {"rounds": 3, "tolerance": 0.1, "oversample": 2, "scale": [1.0] * 4, "origin": 1.0, "mean_bound": 2.0, "person": "who"}
 BASES = {
     "star": document(
         task=MORE | {"method": "krylov", "column_bounds": [-1.0, [1.0] * 4], "center": [0.0] * 4},
         privacy={"survivors": 3, "colluders": 1, "person_sites": 2},
         rehearsal={"seed": 3},
     ),
-    "fedpower": document(
-        task={"method": "fedpower", "local_steps": [2, 1], "align": "sign"}, privacy={"trust": "site"}
-    ),
+    "fedpower": document(task={"method": "fedpower", "local_steps": [2, 1], "align": "sign"}, privacy={"trust": "site"}),
     "exact": document(privacy=EXACT),
     "sizes": document(
         task={"neighbours": "zero-out"},
@@ -172,9 +162,7 @@ def test_hostile_text_is_refused_soon(kind: str) -> None:
 
 def test_ordinary_dots_are_no_chain() -> None:
     columns = [f"a.b.{at}" for at in range(50)]
-    study = StudyFile.of(
-        document(task={"columns": columns, "scale": [0.1] * 50}, study={"purpose": "e.g. this... or that."})
-    )
+    study = StudyFile.of(document(task={"columns": columns, "scale": [0.1] * 50}, study={"purpose": "e.g. this... or that."}))
     assert StudyFile.parse(study.text()) == study
 
 

@@ -9,9 +9,7 @@ from network.study_parties import authority, certificate, document
 
 
 def test_every_party_has_its_role_and_place() -> None:
-    site, hub, peer = (
-        certificate(name, role).pem for name, role in (("site 0", "site"), ("hub", "hub"), ("peer 0", "peer"))
-    )
+    site, hub, peer = (certificate(name, role).pem for name, role in (("site 0", "site"), ("hub", "hub"), ("peer 0", "peer")))
     with pytest.raises(ValueError, match=r"\[hub\] certificate: expected a hub, got 'site 0', a site"):
         StudyFile.of(document(hub={"certificate": site}))
     with pytest.raises(ValueError, match=r"\[\[site\]\] 4 certificate: expected a site, got 'hub', a hub"):

@@ -150,10 +150,7 @@ BRIEF = encode(Message("hub", "a", StepRequest(round=0, step="keys", data=bytes(
 SYMMETRIC = encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros((13, 13)),), half=True)))
 TOO_MUCH: dict[str, tuple[bytes, MessageLimits]] = {
     "one number more": (encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(101),)))), limit_of()),
-    "an array more": (
-        encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(50), np.zeros(50))))),
-        limit_of(),
-    ),
+    "an array more": (encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(50), np.zeros(50))))), limit_of()),
     "announced numbers": (head_of(GIVE, shapes=[[1 << 26, 1 << 26]]), limit_of()),
     "half of a large matrix": (SYMMETRIC, limit_of(numbers=90)),
     "a nested shape": (head_of(GIVE, shapes=[[[100]]]), limit_of()),
@@ -206,9 +203,7 @@ def hostile(folder: Path, task: dict[str, Any], *, peers: bool = False) -> Study
 
 @pytest.mark.parametrize("peers", [False, True], ids=["hub", "peers"])
 @pytest.mark.parametrize("task", HOSTILE.values(), ids=list(HOSTILE))
-def test_a_study_that_is_too_large_is_refused_before_anything_is_made(
-    tmp_path: Path, task: dict[str, Any], peers: bool
-) -> None:
+def test_a_study_that_is_too_large_is_refused_before_anything_is_made(tmp_path: Path, task: dict[str, Any], peers: bool) -> None:
     study = hostile(tmp_path, task, peers=peers)
     made = peer_parties_of if peers else parties_of
     tracemalloc.start()

@@ -121,14 +121,7 @@ def test_noise_is_within_three_percent_of_a_trusted_curator(epsilon: float, size
     share=st.floats(1e-4, 1.0),
 )
 def test_honest_shares_make_the_noise_that_was_charged_for(
-    epsilon: float,
-    delta: float,
-    honest: int,
-    more: int,
-    size: int,
-    sensitivity: float,
-    several: int,
-    share: float,
+    epsilon: float, delta: float, honest: int, more: int, size: int, sensitivity: float, several: int, share: float
 ) -> None:
     """Added up again by hand: deviation, smoothness, the sampler's limits, and that no sum can wrap around."""
     lattice = terms(Budget(epsilon, delta), sites=honest + more + 5, survivors=honest + 5, colluders=3, loss=2)

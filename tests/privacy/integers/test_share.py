@@ -84,9 +84,7 @@ def test_symmetric_parts_go_as_triangles_and_come_back_symmetric() -> None:
     words = [site.of(Bounded(value, 1.0, symmetric=True), label="g", share=1.0) for site in shares(lattice)]
     assert words[0].shape == (dim * (dim + 1) // 2,)
     multiplier = 1 / gaussian(lattice).mu
-    found = read(
-        lattice, total(words), sensitivity=1.0, share=1.0, multiplier=multiplier, shape=(dim, dim), symmetric=True
-    )
+    found = read(lattice, total(words), sensitivity=1.0, share=1.0, multiplier=multiplier, shape=(dim, dim), symmetric=True)
     assert np.array_equal(found, found.T)
     noise = (found - 5 * value) / (multiplier * math.sqrt(5 / 3))
     # As a full matrix of noise, symmetrised: half the variance off the diagonal.
@@ -108,8 +106,7 @@ def loud(lattice: Lattice, count: int, *, mu: float) -> tuple[NDArray[np.int64],
     """Whole steps in the sum of the shares of three sites that hold nothing, (count,), and the deviation of one of them."""
     ledgers = [Ledger(epsilon=math.inf, delta=0.5) for _ in range(3)]
     sites = [
-        Share(lattice=lattice, ledger=ledger, noise=Noise.seeded(40 + at), multiplier=1 / mu)
-        for at, ledger in enumerate(ledgers)
+        Share(lattice=lattice, ledger=ledger, noise=Noise.seeded(40 + at), multiplier=1 / mu) for at, ledger in enumerate(ledgers)
     ]
     words = [site.of(Bounded(np.zeros(count), 1.0), label="x", share=1.0) for site in sites]
     return total(words).view(np.int64), lattice.deviation(1.0, mu=mu, size=count)

@@ -33,9 +33,7 @@ ROUNDS = 3
 CONSENSUS = ("metropolis", "chebyshev", "tree")
 TASKS: dict[str, Callable[[], AnyTask]] = {
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
-    "power": lambda: PowerIteration(
-        domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK
-    ),
+    "power": lambda: PowerIteration(domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK),
     "study": lambda: study("private"),
 }
 # What the dearest round of each task takes of the budget.
@@ -133,14 +131,10 @@ def circle(
         pairing = agreed.among(()).pairing
         assert pairing is not None
         keys = PairKeys(name, identities[name], agreed, secret_of(name), reproducible=True)
-        return Paired(
-            PairedPart(pairing=pairing, name=name, ledger=ledgers[name], noise=own, multiplier=multiplier), keys
-        )
+        return Paired(PairedPart(pairing=pairing, name=name, ledger=ledgers[name], noise=own, multiplier=multiplier), keys)
 
     peers = {
-        name: Peer(
-            name, terms=agreed, task=(made or TASKS[task])(), rows=DenseRows(rows[name]), outgoing=outgoing(place, name)
-        )
+        name: Peer(name, terms=agreed, task=(made or TASKS[task])(), rows=DenseRows(rows[name]), outgoing=outgoing(place, name))
         for place, name in enumerate(names)
     }
     return Circle(agreed, peers, dict(rows), ledgers)
@@ -186,53 +180,32 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
             yield (
                 what,
                 PartialSum(
-                    round=body.round,
-                    step=body.step,
-                    values=lie,
-                    stage=body.stage,
-                    without=body.without,
-                    terms=body.terms,
+                    round=body.round, step=body.step, values=lie, stage=body.stage, without=body.without, terms=body.terms
                 ),
             )
         yield (
             "a round to come",
-            PartialSum(
-                round=body.round + 2, step=0, values=values, stage=body.stage, without=body.without, terms=body.terms
-            ),
+            PartialSum(round=body.round + 2, step=0, values=values, stage=body.stage, without=body.without, terms=body.terms),
         )
         yield (
             "another step",
             PartialSum(
-                round=body.round,
-                step=body.step + 1000,
-                values=values,
-                stage=body.stage,
-                without=body.without,
-                terms=body.terms,
+                round=body.round, step=body.step + 1000, values=values, stage=body.stage, without=body.without, terms=body.terms
             ),
         )
         yield (
             "another stage",
             PartialSum(
-                round=body.round,
-                step=body.step,
-                values=values,
-                stage="of another play",
-                without=body.without,
-                terms=body.terms,
+                round=body.round, step=body.step, values=values, stage="of another play", without=body.without, terms=body.terms
             ),
         )
         yield (
             "other terms",
-            PartialSum(
-                round=body.round, step=body.step, values=values, stage=body.stage, without=body.without, terms=bytes(16)
-            ),
+            PartialSum(round=body.round, step=body.step, values=values, stage=body.stage, without=body.without, terms=bytes(16)),
         )
         yield (
             "nobody gone",
-            PartialSum(
-                round=body.round, step=body.step, values=values, stage=body.stage, without=("nobody",), terms=body.terms
-            ),
+            PartialSum(round=body.round, step=body.step, values=values, stage=body.stage, without=("nobody",), terms=body.terms),
         )
     yield "a question for a round to come", ResendRequest(round=body.round + 7, step=0, without=(), terms=terms.digest)
     yield "a question under other terms", ResendRequest(round=body.round, step=0, without=(), terms=b"")
@@ -240,14 +213,7 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     yield "farewell under other terms", PeersDropped(0, (), bytes(16))
     yield (
         "a key for nobody",
-        PeerKey(
-            round=0,
-            origin="nobody",
-            target=terms.graph.names[0],
-            key=bytes(32),
-            signature=bytes(64),
-            terms=terms.digest,
-        ),
+        PeerKey(round=0, origin="nobody", target=terms.graph.names[0], key=bytes(32), signature=bytes(64), terms=terms.digest),
     )
 
 

@@ -247,12 +247,8 @@ def test_random_networks_with_loss_lateness_and_the_dead(seed: int) -> None:
         pairs = Graph.named("complete", names_of(count))
         complete: dict[str, Any] = {"noise_graph": pairs} if noise == "pairwise" else {}
         consensus, task = str(rng.choice(CONSENSUS)), "study" if noise == "none" else "covariance"
-        these = circle(
-            kind, count, consensus=consensus, task=task, noise=noise, restarts=0 if noise == "none" else 5, **complete
-        )
-        dead = {
-            f"p{place}": int(rng.integers(0, 40)) for place in rng.choice(count, int(rng.integers(0, 3)), replace=False)
-        }
+        these = circle(kind, count, consensus=consensus, task=task, noise=noise, restarts=0 if noise == "none" else 5, **complete)
+        dead = {f"p{place}": int(rng.integers(0, 40)) for place in rng.choice(count, int(rng.integers(0, 3)), replace=False)}
         loss, delay = float(rng.uniform(0, 0.15)), float((0.0, 8.0, 25.0)[rng.integers(3)])
         faults = Faults(loss=loss, duplicate=0.2, delay=delay, dies=dead)
         require_right(run(these, faults, seed=seed, most=60_000), exact=noise == "none")
@@ -264,9 +260,7 @@ def test_the_estimator_says_who_was_counted_and_has_their_exact_answer(method: A
     rows = {f"peer {place}": table(rng, 12) for place in range(5)}
     for after in (0, 2, 3, 9):
         faults = Faults(dies={"peer 2": after})
-        pca = GossipPCA(
-            2, graph="ring", epsilon=None, method=method, consensus="tree", random_state=1, faults=faults
-        ).fit(rows)
+        pca = GossipPCA(2, graph="ring", epsilon=None, method=method, consensus="tree", random_state=1, faults=faults).fit(rows)
         counted = np.concatenate([rows[name] for name in pca.peers_])
         assert after > 0 or "peer 2" not in pca.peers_
         np.testing.assert_allclose(pca.mean_, counted.mean(axis=0), atol=1e-12)

@@ -54,9 +54,7 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
             places += 1
             held = look(peer)
             for what, bad in spoil(message.body, disturbed.terms):
-                early = isinstance(message.body, PartialSum) and (
-                    peer._phase != "sum" or message.body.round != peer._round
-                )
+                early = isinstance(message.body, PartialSum) and (peer._phase != "sum" or message.body.round != peer._round)
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
@@ -151,11 +149,7 @@ class Stubborn(Party):
         return first
 
     def receive(self, message: Message) -> list[Message]:
-        return (
-            [self._said[message.sender]]
-            if isinstance(message.body, ResendRequest) and message.sender in self._said
-            else []
-        )
+        return [self._said[message.sender]] if isinstance(message.body, ResendRequest) and message.sender in self._said else []
 
 
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
@@ -210,24 +204,14 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
     stage, terms = "mean 1", these.terms.digest
     for step in range(2000):
         peer.receive(
-            Message(
-                "p1", "p0", PartialSum(round=1, step=step, values=np.zeros(4), stage=stage, without=(), terms=terms)
-            )
+            Message("p1", "p0", PartialSum(round=1, step=step, values=np.zeros(4), stage=stage, without=(), terms=terms))
         )
         peer.receive(
-            Message(
-                "p2",
-                "p0",
-                PartialSum(round=1, step=0, values=np.full(3, float(step)), stage=stage, without=(), terms=terms),
-            )
+            Message("p2", "p0", PartialSum(round=1, step=0, values=np.full(3, float(step)), stage=stage, without=(), terms=terms))
         )
         with pytest.raises(PeerError, match="sent numbers of round"):
             peer.receive(
-                Message(
-                    "p3",
-                    "p0",
-                    PartialSum(round=2 + step, step=0, values=np.zeros(3), stage=stage, without=(), terms=terms),
-                )
+                Message("p3", "p0", PartialSum(round=2 + step, step=0, values=np.zeros(3), stage=stage, without=(), terms=terms))
             )
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
     # Numbers of steps to come are not kept at all.
@@ -237,14 +221,7 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
                 Message(
                     "p3",
                     "p0",
-                    PartialSum(
-                        round=0,
-                        step=step,
-                        values=np.zeros(peer._size()),
-                        stage=peer._stages[0],
-                        without=(),
-                        terms=terms,
-                    ),
+                    PartialSum(round=0, step=step, values=np.zeros(peer._size()), stage=peer._stages[0], without=(), terms=terms),
                 )
             )
     now = peer._sums[0]
@@ -301,9 +278,7 @@ def test_keys_that_are_not_their_owners_are_refused_and_change_nothing(what: str
     }[what]
     # Passed on by p1: who passes it on is to blame, as all that p2 signs is good.
     message = Message(
-        "p1",
-        "p0",
-        PeerKey(round=0, origin="p2", target="p0", key=public, signature=signature, terms=these.terms.digest),
+        "p1", "p0", PeerKey(round=0, origin="p2", target="p0", key=public, signature=signature, terms=these.terms.digest)
     )
     require_refused(peer, message, what)
     assert not true.has("p0")
@@ -329,9 +304,7 @@ def test_a_signed_key_of_small_order_is_refused() -> None:
     for small in (bytes(32), (1).to_bytes(32, "little"), (2**255 - 20).to_bytes(32, "little")):
         signature = identity_of("p2").sign(keys._statement("p2", small))
         message = Message(
-            "p2",
-            "p0",
-            PeerKey(round=0, origin="p2", target="p0", key=small, signature=signature, terms=these.terms.digest),
+            "p2", "p0", PeerKey(round=0, origin="p2", target="p0", key=small, signature=signature, terms=these.terms.digest)
         )
         require_refused(these.peers["p0"], message, "a key that everybody agrees with")
 
@@ -380,13 +353,7 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
     def lie(message: Message) -> Iterable[Message]:
         body = message.body
         told = to_all or message.receiver == below[0]
-        if (
-            message.sender != root
-            or not told
-            or not isinstance(body, PartialSum)
-            or body.step != mixing.steps
-            or body.without
-        ):
+        if message.sender != root or not told or not isinstance(body, PartialSum) or body.step != mixing.steps or body.without:
             return [message]
         return [replace(message, body=replace(body, values=body.values * 1.001 + 0.01))]
 

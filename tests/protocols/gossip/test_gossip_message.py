@@ -22,18 +22,10 @@ FRAME = struct.Struct("<4sBI")
 WHOLE = st.integers(0, 2**53 - 1)
 NAMES = st.text(min_size=1, max_size=200)
 MANY = st.lists(NAMES, max_size=4).map(tuple)
-ROW = hnp.arrays(
-    np.float64, hnp.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9), elements=st.floats(width=64)
-)
+ROW = hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9), elements=st.floats(width=64))
 BODIES = st.one_of(
     st.builds(
-        PartialSum,
-        round=WHOLE,
-        step=WHOLE,
-        values=ROW,
-        stage=st.text(max_size=200),
-        without=MANY,
-        terms=st.binary(max_size=40),
+        PartialSum, round=WHOLE, step=WHOLE, values=ROW, stage=st.text(max_size=200), without=MANY, terms=st.binary(max_size=40)
     ),
     st.builds(ResendRequest, round=WHOLE, step=WHOLE, without=MANY, terms=st.binary(max_size=40)),
     st.builds(KeepAlive, WHOLE),
@@ -51,9 +43,7 @@ BODIES = st.one_of(
 )
 MESSAGE = st.builds(Message, NAMES, NAMES, BODIES)
 EXAMPLES: dict[str, Body] = {
-    "pass": PartialSum(
-        round=3, step=1, values=np.array([1.0, -0.0]), stage="components 2", without=("p4",), terms=bytes(16)
-    ),
+    "pass": PartialSum(round=3, step=1, values=np.array([1.0, -0.0]), stage="components 2", without=("p4",), terms=bytes(16)),
     "again": ResendRequest(round=3, step=1, without=("p4",), terms=bytes(16)),
     "here": KeepAlive(3),
     "leave": PeersDropped(3, ("p4",), bytes(16)),

@@ -96,9 +96,7 @@ def worst(weights: Array) -> Array:
 
 @settings(max_examples=40)
 @given(graphs(), st.integers(1, 8))
-def test_metropolis_leaves_the_second_eigenvalue_to_the_power_of_the_steps_and_no_less(
-    graph: Graph, steps: int
-) -> None:
+def test_metropolis_leaves_the_second_eigenvalue_to_the_power_of_the_steps_and_no_less(graph: Graph, steps: int) -> None:
     weights = metropolis(graph)
     mixing = Mixing.over(graph, "metropolis", steps=steps)
     vector = worst(weights)
@@ -197,10 +195,7 @@ def test_a_peer_alone_has_its_own_sum(consensus: str) -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "not symmetric": ([[0.5, 0.5], [0.4, 0.6]], "weights must be symmetric, but row 0, column 1 has 0.5"),
-    "rows that do not add up": (
-        [[0.5, 0.4], [0.4, 0.6]],
-        "every row of weights must add up to 1, but row 0 adds up to 0.9",
-    ),
+    "rows that do not add up": ([[0.5, 0.4], [0.4, 0.6]], "every row of weights must add up to 1, but row 0 adds up to 0.9"),
     "negative": ([[1.5, -0.5], [-0.5, 1.5]], "weights must not be negative, got -0.5"),
     "not square": ([[0.5, 0.5]], "weights must be a square matrix"),
     "not finite": ([[np.nan, 0.5], [0.5, 0.5]], "weights must be finite"),

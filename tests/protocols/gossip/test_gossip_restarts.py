@@ -106,9 +106,7 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
                     Message(
                         other,
                         "p0",
-                        PartialSum(
-                            round=round_, step=0, values=values, stage=str(round_), without=without, terms=terms
-                        ),
+                        PartialSum(round=round_, step=0, values=values, stage=str(round_), without=without, terms=terms),
                     )
                 )
 
@@ -132,9 +130,7 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
         (12, "complete", 27, {"delay": 10.0, "loss": 0.3}),
     ],
 )
-def test_who_has_a_result_begins_no_round_after_the_last(
-    seed: int, kind: str, dies: int, faults: dict[str, Any]
-) -> None:
+def test_who_has_a_result_begins_no_round_after_the_last(seed: int, kind: str, dies: int, faults: dict[str, Any]) -> None:
     # Regression: a peer with a result that was told to stop sent a `PeersDropped` of the round after the last. Another with a
     # result then began that round, which does not exist: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
@@ -167,12 +163,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
                 name,
                 terms=terms,
                 task=KrylovSum(
-                    domain=Domain(dim=DIM, radius=math.inf),
-                    neighbours=NEAR,
-                    begin=begin,
-                    rounds=40,
-                    rank=2,
-                    tolerance=1e-9,
+                    domain=Domain(dim=DIM, radius=math.inf), neighbours=NEAR, begin=begin, rounds=40, rank=2, tolerance=1e-9
                 ),
                 rows=DenseRows(rows[name]),
                 outgoing=out,
@@ -311,9 +302,7 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
             bodies: list[tuple[str, Any]] = []
             if what == "sum":
                 # All that is missing in this round, so that it gets on.
-                bodies = [
-                    (other, attacks(these)["pass"](p0._round, p0._without)) for other in p0.counted if other != "p0"
-                ]
+                bodies = [(other, attacks(these)["pass"](p0._round, p0._without)) for other in p0.counted if other != "p0"]
             elif what != "wait":
                 bodies = [(sender, attacks(these)[what](round_, names))]
             answers = p0.timeout() if what == "wait" and not p0.over else []
@@ -355,24 +344,12 @@ def test_two_groups_that_end_apart_are_told_apart() -> None:
 
     def fails(message: Message) -> list[Message]:
         body, between = message.body, (message.sender, message.receiver)
-        if (
-            isinstance(body, PartialSum)
-            and body.stage.startswith("totals")
-            and body.step == 1
-            and between == ("r", "l")
-        ):
+        if isinstance(body, PartialSum) and body.stage.startswith("totals") and body.step == 1 and between == ("r", "l"):
             cut.append(True)
         return [] if cut and {message.sender, message.receiver} == {"r", "l"} else [message]
 
     pca: Any = GossipPCA(
-        2,
-        graph=edges,
-        epsilon=1.0,
-        delta=1e-5,
-        row_bound=9.0,
-        noise="independent",
-        consensus="tree",
-        restarts=1,
+        2, graph=edges, epsilon=1.0, delta=1e-5, row_bound=9.0, noise="independent", consensus="tree", restarts=1
     )
     pca.set_params(faults=Faults(meddle=fails))
     with pytest.warns(UserWarning, match="r, a1, a2 ended with another result"):

@@ -193,9 +193,7 @@ def masked_company(
         for place, name in enumerate(names)
     }
     masking = SecureAggregator(terms, task)
-    hub: Hub[Any] = Hub(
-        task, star(names).below["hub"], EXACT, terms=Terms(quorum=survivors, retries=retries), exchanges=masking
-    )
+    hub: Hub[Any] = Hub(task, star(names).below["hub"], EXACT, terms=Terms(quorum=survivors, retries=retries), exchanges=masking)
     return MaskedCompany(task, hub, masking, members, ledgers, terms, rows, dict(identities))
 
 
@@ -337,15 +335,11 @@ class EvilHub:
         if wish is None:
             return None
         places = drawn(wish.data, self.terms.checks, len(listed))
-        return self.statement(
-            name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
-        )
+        return self.statement(name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places))
 
     # A round.
 
-    def ask(
-        self, round_: int = 0, names: Collection[str] | None = None, question: Question | None = None
-    ) -> dict[str, Words]:
+    def ask(self, round_: int = 0, names: Collection[str] | None = None, question: Question | None = None) -> dict[str, Words]:
         question = self.them.task.ask(self.them.task.start()) if question is None else question
         got: dict[str, Words] = {}
         for name in self.them.names if names is None else names:
@@ -356,9 +350,7 @@ class EvilHub:
                 self.asked[name, round_] = question_digest(question)
         return got
 
-    def tell(
-        self, alive: Collection[str], dead: Collection[str] | None = None, *, to: Collection[str], round_: int = 0
-    ) -> None:
+    def tell(self, alive: Collection[str], dead: Collection[str] | None = None, *, to: Collection[str], round_: int = 0) -> None:
         """Tell some sites a list of survivors. What they sign is kept."""
         everybody = set().union(*(self._named(roster) for roster in self.rosters.values()))
         dead = everybody - set(alive) if dead is None else dead
@@ -388,10 +380,7 @@ class EvilHub:
             other
             for other in self.terms.roster
             if other in named
-            and (
-                other == name
-                or (other in self.shown[name] and place in self._read(other, self.shown[name][other]).holders)
-            )
+            and (other == name or (other in self.shown[name] and place in self._read(other, self.shown[name][other]).holders))
         ]
 
     def learn(self, name: str, round_: int, alive: Collection[str], data: bytes) -> None:
@@ -569,6 +558,5 @@ def _open_check(fields: dict[str, Any] | None) -> Any:
     if fields is None:
         return None
     return {
-        key: (value._seed, value._claim) if type(value).__name__ == "SignatureCheck" else value
-        for key, value in fields.items()
+        key: (value._seed, value._claim) if type(value).__name__ == "SignatureCheck" else value for key, value in fields.items()
     }

@@ -33,11 +33,7 @@ class Dealt:
         rounds = self.terms.rounds
         seeds, keys = tuple(points[:rounds]), tuple(points[rounds : 2 * rounds])
         self.public = PublicKeys(
-            bundles=public_of(draw_key(draw)),
-            keys=keys,
-            seeds=seeds,
-            blind=points[-1],
-            holders=frozenset(range(7)) - {2},
+            bundles=public_of(draw_key(draw)), keys=keys, seeds=seeds, blind=points[-1], holders=frozenset(range(7)) - {2}
         )
         threshold = self.terms.graph.threshold
         self.polynomials = [polynomial(secret, threshold=threshold, draw=draw) for secret in self.secrets]
@@ -113,9 +109,7 @@ def test_factors_depend_on_everything_the_dealer_has_said() -> None:
         assert not set(factors[:-1]) & set(factors_of(them.terms, *given, committed))
 
 
-def test_with_short_factors_a_dealer_gets_through_about_as_often_as_the_proof_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_with_short_factors_a_dealer_gets_through_about_as_often_as_the_proof_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """One false secret passes for one value of its factor, here of 256, and a dealer may try as many keys as it likes."""
     monkeypatch.setattr(dealing_module, "_FACTOR", 1)
     them = Dealt(4)

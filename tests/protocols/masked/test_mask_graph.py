@@ -103,9 +103,7 @@ def test_no_strategy_on_small_graphs_beats_the_bound(
     assert seen <= bound + 5 * math.sqrt(bound / len(graphs))
 
 
-@pytest.mark.parametrize(
-    ("sites", "survivors", "colluders", "holders"), [(60, 54, 1, 16), (60, 45, 1, 26), (100, 90, 2, 24)]
-)
+@pytest.mark.parametrize(("sites", "survivors", "colluders", "holders"), [(60, 54, 1, 16), (60, 45, 1, 26), (100, 90, 2, 24)])
 def test_the_bound_is_what_happens_where_one_site_alone_is_cut_off(
     sites: int, survivors: int, colluders: int, holders: int
 ) -> None:
@@ -126,13 +124,9 @@ def test_the_bound_is_what_happens_where_one_site_alone_is_cut_off(
     assert separation_bound(sites, **(terms | {"survivors": survivors + 2})) < seen - slack
 
 
-def run(
-    rng: np.random.Generator, sites: int, holders: int
-) -> tuple[list[set[int]], set[int], set[int], set[tuple[int, int]]]:
+def run(rng: np.random.Generator, sites: int, holders: int) -> tuple[list[set[int]], set[int], set[int], set[tuple[int, int]]]:
     """Holders, colluders, survivors, and (from, to) for keys that the hub delivers."""
-    drawn = [
-        set(((rng.choice(sites - 1, holders, replace=False) + 1 + site) % sites).tolist()) for site in range(sites)
-    ]
+    drawn = [set(((rng.choice(sites - 1, holders, replace=False) + 1 + site) % sites).tolist()) for site in range(sites)]
     bad = set(rng.choice(sites, rng.integers(0, 3), replace=False).tolist())
     alive = set(rng.choice(sites, rng.integers(sites - 3, sites + 1), replace=False).tolist())
     often = rng.choice([0.5, 0.9, 1.0])
@@ -183,8 +177,7 @@ def exactly(sites: int, *, survivors: int, colluders: int, holders: int, thresho
         few = sum(comb(sites - b, j) * (1 - miss) ** j * miss ** (sites - b - j) for j in range(rest + 1))
         marked = k - 1 + colluders
         many = sum(
-            comb(marked, j) * comb(sites - 1 - marked, holders - j)
-            for j in range(threshold - 1, min(marked, holders) + 1)
+            comb(marked, j) * comb(sites - 1 - marked, holders - j) for j in range(threshold - 1, min(marked, holders) + 1)
         )
         by_shares = comb(sites, k) * comb(sites - k, colluders) * Fraction(many, ways) ** k
         total += min(by_inside, comb(sites, b) * few, by_shares, Fraction(1))

@@ -51,9 +51,7 @@ LOW = MaskGraph(holders=6, threshold=3, loss=0, failure=0.0, abort=0.0, complete
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
 @pytest.mark.parametrize("private", [False, True])
-def test_a_hub_that_keeps_all_message_learns_the_sum_and_no_part(
-    make: Callable[..., MaskedCompany], private: bool
-) -> None:
+def test_a_hub_that_keeps_all_message_learns_the_sum_and_no_part(make: Callable[..., MaskedCompany], private: bool) -> None:
     hub = began(make, private=private)
     names = hub.them.names
     hub.tell(names[1:], to=names[1:])
@@ -265,9 +263,7 @@ def dead_witnesses(patch: Patch) -> EvilHub:
     """All holders of the victim are named dead, and are told of the list all the same."""
     draw = Session._draw_holders
     patch.setattr(
-        Session,
-        "_draw_holders",
-        lambda session: frozenset(range(8, 12)) if session._name == VICTIM else draw_away(draw, session),
+        Session, "_draw_holders", lambda session: frozenset(range(8, 12)) if session._name == VICTIM else draw_away(draw, session)
     )
     graph = MaskGraph(holders=4, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
     hub = EvilHub(sparse_company(graph=graph))

@@ -74,9 +74,7 @@ def test_where_second_claims_are_taken_a_hub_chooses_what_is_looked_at(monkeypat
     draws = random.Random(0)
     monkeypatch.setattr(evidence_module, "os", type("Source", (), {"urandom": staticmethod(draws.randbytes)}))
     # Each site's holders are the six after it.
-    monkeypatch.setattr(
-        Session, "_draw_holders", lambda session: frozenset((session._index + 1 + at) % 12 for at in range(6))
-    )
+    monkeypatch.setattr(Session, "_draw_holders", lambda session: frozenset((session._index + 1 + at) % 12 for at in range(6)))
 
     def attack() -> EvilHub:
         hub = began(sparse_company)

@@ -26,11 +26,7 @@ KINDS: dict[str, tuple[Callable[..., MaskedCompany], tuple[str, ...], dict[str, 
     "sparse": (
         sparse_company,
         SPARSE,
-        {
-            "sites": 9,
-            "survivors": 7,
-            "graph": MaskGraph(holders=5, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False),
-        },
+        {"sites": 9, "survivors": 7, "graph": MaskGraph(holders=5, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)},
     ),
 }
 EVERY = [(kind, step, gone) for kind, (_, steps, _) in KINDS.items() for step in steps for gone in (1, 2, 3)]
@@ -116,9 +112,7 @@ def test_a_round_that_is_resumed_is_paid_for_once(kind: str, step: str) -> None:
 
 
 @pytest.mark.parametrize(("sites", "survivors"), [(6, 5), (9, 6), (9, 8)])
-def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_charge(
-    sites: int, survivors: int
-) -> None:
+def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_charge(sites: int, survivors: int) -> None:
     them = masked_company(sites, survivors, private=True, retries=0)
     lost = them.names[: 2 * sites // 3]
     sent: list[Message] = []
@@ -129,9 +123,7 @@ def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_c
     assert set(caught.value.missing) == set(lost)
     assert "masked parts" in caught.value.stage
     assert revealed(them) == []
-    assert not any(
-        isinstance(message.body, StepRequest) and message.body.step in ("survivors", "open") for message in sent
-    )
+    assert not any(isinstance(message.body, StepRequest) and message.body.step in ("survivors", "open") for message in sent)
     assert {name for name, ledger in them.ledgers.items() if ledger.charges} == set(them.names) - set(lost)
 
 
@@ -150,13 +142,9 @@ def test_a_hub_that_goes_on_with_a_third_is_stopped_by_the_sites(monkeypatch: py
     for check in ("_require_enough", "_require_list_signed"):
         monkeypatch.setattr(MaskedMember, check, lambda *_, **__: None)
     # With the threshold of a complete graph three could put nothing back: it is the last of three checks.
-    with pytest.raises(
-        ProtocolError, match=r"3 shares of the secret of .* are valid, and 6 are needed: its holders are gone"
-    ):
+    with pytest.raises(ProtocolError, match=r"3 shares of the secret of .* are valid, and 6 are needed: its holders are gone"):
         attack(masked_company(9, 7))
-    them = masked_company(
-        9, 7, bent={"graph": MaskGraph(holders=8, threshold=3, loss=0, failure=0.0, abort=0.0, complete=True)}
-    )
+    them = masked_company(9, 7, bent={"graph": MaskGraph(holders=8, threshold=3, loss=0, failure=0.0, abort=0.0, complete=True)})
     require_right(them, attack(them))
     assert len(them.hub.rounds[-1].answered) == 3
 
@@ -193,9 +181,7 @@ def test_random_networks_end_in_the_right_sum_or_a_named_error(
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**31), st.floats(0, 0.2), st.floats(0, 0.4), st.sampled_from([0.0, 20.0]))
-def test_bad_networks_cost_no_site_more_than_one_charge_a_round(
-    seed: int, loss: float, duplicate: float, delay: float
-) -> None:
+def test_bad_networks_cost_no_site_more_than_one_charge_a_round(seed: int, loss: float, duplicate: float, delay: float) -> None:
     them = masked_company(7, 5, task=power(), private=True)
     process = in_process(them, Faults(loss=loss, duplicate=duplicate, delay=delay), seed=seed)
     try:
@@ -281,9 +267,7 @@ def test_wrong_masks_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dead_sites_masks_that_stay_on_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Keyring, "near", lambda keys, name: [o for o in keys.public if o != name] if not keys.roster else []
-    )
+    monkeypatch.setattr(Keyring, "near", lambda keys, name: [o for o in keys.public if o != name] if not keys.roster else [])
     them = masked_company(8, 6)
     require_right(them, in_process(them).run())
     them = masked_company(8, 6)

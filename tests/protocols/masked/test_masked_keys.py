@@ -60,9 +60,7 @@ def in_the_middle() -> EvilHub:
     hub.share_out(lambda name: fakes if name == VICTIM else hub.near(name))
     # What the victim sends to others is for keys of the hub's.
     for name, sealed in hub.bundles.get(VICTIM, {}).items():
-        shared = agree(
-            private_key(bundles), hub.public(VICTIM).bundles, digest("bundle key", hub.session, VICTIM, name)
-        )
+        shared = agree(private_key(bundles), hub.public(VICTIM).bundles, digest("bundle key", hub.session, VICTIM, name))
         bundle = open_bundle(shared, sealed, about=digest("about", hub.session, VICTIM, name))
         assert bundle is not None
         hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = bundle[KEY : KEY + SHARE_BYTES]

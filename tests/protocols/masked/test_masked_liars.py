@@ -287,9 +287,7 @@ COMPANIES: list[tuple[Callable[..., MaskedCompany], dict[str, Any]]] = [
 def deniers(patch: Patch, make: Callable[..., MaskedCompany], more: dict[str, Any], count: int) -> MaskedCompany:
     """So many holders of one dealer say that it sent them something else."""
     ring = frozenset
-    patch.setattr(
-        Session, "_draw_holders", lambda one: ring((one._index + k) % _sites(one) for k in range(1, 1 + _holders(one)))
-    )
+    patch.setattr(Session, "_draw_holders", lambda one: ring((one._index + k) % _sites(one) for k in range(1, 1 + _holders(one))))
     them = make(**more, retries=0)
     place = them.terms.places[DEALER]
     liars = [them.names[(place + k) % len(them.names)] for k in range(1, 1 + count)]
@@ -371,11 +369,7 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
         process.run()
 
     def drop(message: Message) -> list[Message]:
-        lost = (
-            isinstance(message.body, StepRequest)
-            and message.body.step == "open"
-            and message.receiver in ("site 5", "site 6")
-        )
+        lost = isinstance(message.body, StepRequest) and message.body.step == "open" and message.receiver in ("site 5", "site 6")
         return [] if lost else [message]
 
     process.network._faults = Faults(meddle=drop)
@@ -418,9 +412,7 @@ def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, m
     assert set(them.masking.liars) == {DEALER}
 
 
-def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_sites_their_place(
-    monkeypatch: Patch,
-) -> None:
+def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_sites_their_place(monkeypatch: Patch) -> None:
     names = [f"site {at}" for at in range(9)]
     junk_bundles(monkeypatch, DEALER, names)
     monkeypatch.setattr(SecureAggregationRound, "_require_bundles", nothing)
@@ -761,9 +753,7 @@ def test_where_too_few_have_confirmed_a_bundle_nobody_is_charged_and_nobody_blam
 def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkeypatch: Patch) -> None:
     """Of a secret with too few holders left nothing more will come in this round. In the next they may be back."""
     graph = MaskGraph(holders=3, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
-    monkeypatch.setattr(
-        Session, "_draw_holders", lambda session: frozenset({(session._index + k) % 9 for k in (1, 2, 3)})
-    )
+    monkeypatch.setattr(Session, "_draw_holders", lambda session: frozenset({(session._index + k) % 9 for k in (1, 2, 3)}))
     them = masked_company(9, 6, graph=graph, retries=0)
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))
     with pytest.raises(ProtocolError, match=r"2 shares of the secret of site 2 are valid.*its holders are gone"):
@@ -850,9 +840,7 @@ def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_fr
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
             return [
                 Message(
-                    message.sender,
-                    message.receiver,
-                    StepRequest(round=body.round, step=body.step, data=body.data, table=table),
+                    message.sender, message.receiver, StepRequest(round=body.round, step=body.step, data=body.data, table=table)
                 )
             ]
         return [message]
@@ -869,15 +857,9 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         body = message.body
         if not isinstance(body, StepRequest) or body.step != "roster" or message.receiver not in ("site 3", "site 4"):
             return [message]
-        table = tuple(
-            (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
-        )
+        table = tuple((name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table)
         return [
-            Message(
-                message.sender,
-                message.receiver,
-                StepRequest(round=body.round, step=body.step, data=body.data, table=table),
-            )
+            Message(message.sender, message.receiver, StepRequest(round=body.round, step=body.step, data=body.data, table=table))
         ]
 
     them = masked_company(7, 5)

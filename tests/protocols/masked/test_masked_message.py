@@ -94,8 +94,7 @@ def spoiled_returns() -> Iterator[tuple[str, Callable[[StepReply], StepReply]]]:
     yield (
         "table changed",
         lambda body: replace(
-            body,
-            table=((body.table[0][0], flipped(body.table[0][1])), *body.table[1:]) if body.table else (("x", b""),),
+            body, table=((body.table[0][0], flipped(body.table[0][1])), *body.table[1:]) if body.table else (("x", b""),)
         ),
     )
     yield "another step", lambda body: replace(body, step="seal" if body.step != "seal" else "open")
@@ -287,11 +286,7 @@ def open_without_looking(key: bytes, sealed: bytes, *, about: bytes) -> bytes:
 def spoil_bundles(message: Message) -> list[Message]:
     body = message.body
     if isinstance(body, StepRequest) and body.step == "roster" and message.receiver == BAD:
-        return [
-            replace(
-                message, body=replace(body, table=tuple((name, flipped(raw, KEY + 20)) for name, raw in body.table))
-            )
-        ]
+        return [replace(message, body=replace(body, table=tuple((name, flipped(raw, KEY + 20)) for name, raw in body.table)))]
     return [message]
 
 
@@ -370,9 +365,7 @@ def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch:
     assert not right(*attack())
 
 
-def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_asks_who_signed(
-    monkeypatch: Patch,
-) -> None:
+def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_asks_who_signed(monkeypatch: Patch) -> None:
     """Of two bundles, one more than may be denied."""
 
     def change(body: StepReply) -> StepReply:
@@ -454,11 +447,7 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             if body.step in ("roster", "survivors"):
                 yield "data flipped", replace(body, data=flipped(body.data))
             if body.step == "packets":
-                for what, raw in (
-                    ("cut", body.table[0][1][:-1]),
-                    ("flipped", flipped(body.table[0][1])),
-                    ("empty", b""),
-                ):
+                for what, raw in (("cut", body.table[0][1][:-1]), ("flipped", flipped(body.table[0][1])), ("empty", b"")):
                     yield what, replace(body, table=(*body.table[1:], (body.table[0][0], raw)))
                 yield "its own keys", replace(body, table=((message.receiver, body.table[0][1]), *body.table[1:]))
                 yield "a stranger's keys", replace(body, table=(("stranger", body.table[0][1]), *body.table[1:]))
@@ -500,9 +489,7 @@ def test_bad_message_is_refused_by_name_and_leaves_no_trace(make: Callable[..., 
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
-def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
-    make: Callable[..., MaskedCompany], monkeypatch: Patch
-) -> None:
+def test_asked_again_in_any_step_a_site_sends_the_same_bytes(make: Callable[..., MaskedCompany], monkeypatch: Patch) -> None:
     def run_twice() -> tuple[set[str], MaskedCompany]:
         """The steps in which a second answer is another, while everybody goes by the first."""
         them, other = make(private=True), set()
@@ -587,9 +574,7 @@ tables = st.lists(st.tuples(names, st.binary(max_size=40)), max_size=4, unique_b
 rounds = st.integers(0, 2**53 - 1)
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(StepRequest, round=rounds, step=names, data=st.binary(max_size=60), table=tables),
-    st.builds(
-        StepReply, round=rounds, step=names, data=st.binary(max_size=60), table=tables, signature=st.binary(max_size=64)
-    ),
+    st.builds(StepReply, round=rounds, step=names, data=st.binary(max_size=60), table=tables, signature=st.binary(max_size=64)),
     st.builds(
         Masked,
         rounds,
@@ -678,9 +663,7 @@ def test_nobody_can_decline_for_a_site(how: str, monkeypatch: Patch) -> None:
     sound = SecureAggregationRound._require_sound
     monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     monkeypatch.setattr(
-        SecureAggregationRound,
-        "_require_sound",
-        lambda now, who, body: isinstance(body, Decline) or sound(now, who, body),
+        SecureAggregationRound, "_require_sound", lambda now, who, body: isinstance(body, Decline) or sound(now, who, body)
     )
     them, result, process = attack()
     assert BAD not in them.hub.rounds[-1].answered

@@ -113,9 +113,7 @@ def other_share(terms: MaskedTerms, what: str) -> Share:
         case "multiplier":
             return Share(lattice=terms.lattice, ledger=None, noise=Noise.seeded(1), multiplier=2 * terms.multiplier)
         case _:
-            return Share(
-                lattice=terms.lattice, ledger=None, noise=Noise.seeded(1), multiplier=terms.multiplier, several=2
-            )
+            return Share(lattice=terms.lattice, ledger=None, noise=Noise.seeded(1), multiplier=terms.multiplier, several=2)
 
 
 def with_share(them: MaskedCompany, share: Share) -> MaskedMember:
@@ -150,9 +148,7 @@ def test_with_another_multiplier_a_site_would_charge_itself_too_little() -> None
     assert them.terms.lattice.gaussian is not None
     spend = them.terms.lattice.gaussian
     ledger = Ledger(epsilon=spend.epsilon, delta=spend.delta)
-    cheap = Share(
-        lattice=them.terms.lattice, ledger=ledger, noise=Noise.seeded(1), multiplier=2 * them.terms.multiplier
-    )
+    cheap = Share(lattice=them.terms.lattice, ledger=ledger, noise=Noise.seeded(1), multiplier=2 * them.terms.multiplier)
     with pytest.raises(ValueError, match="of the terms"):
         with_share(them, cheap)
     them.members[VICTIM]._share = cheap

@@ -110,9 +110,7 @@ def unmasked_as_far_as_can_be(hub: EvilHub, name: str) -> Words:
     for other in hub.shown[name]:
         key, there = hub.key(other, hub.public(other).keys[0]), hub.terms.places[other]
         if key is not None:
-            masks.append(
-                (agree(private_key(key), mine, pair_purpose(hub.bound(name), 0, place, there)), not place < there)
-            )
+            masks.append((agree(private_key(key), mine, pair_purpose(hub.bound(name), 0, place, there)), not place < there))
     add_masks(words, masks, hub.asked[name, 0])
     return words
 

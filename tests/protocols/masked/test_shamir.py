@@ -62,9 +62,7 @@ def interpolated(values: Mapping[int, int]) -> list[int]:
     table = [values[point] for point in points]
     for step in range(1, len(points)):
         for place in range(len(points) - 1, step - 1, -1):
-            table[place] = (
-                (table[place] - table[place - 1]) * pow(points[place] - points[place - step], -1, PRIME) % PRIME
-            )
+            table[place] = (table[place] - table[place - 1]) * pow(points[place] - points[place - step], -1, PRIME) % PRIME
     found = [0] * len(points)
     for point, difference in zip(reversed(points), reversed(table), strict=True):
         shifted = [0, *found[:-1]]
@@ -120,9 +118,7 @@ def test_draws_are_uniform_in_the_field() -> None:
 
 
 @given(st.lists(SECRETS, max_size=4), HOLDERS, st.data())
-def test_any_threshold_of_the_holders_have_the_secrets(
-    secrets: list[bytes], holders: list[int], data: st.DataObject
-) -> None:
+def test_any_threshold_of_the_holders_have_the_secrets(secrets: list[bytes], holders: list[int], data: st.DataObject) -> None:
     threshold = data.draw(st.integers(1, len(holders)))
     some = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
     shares = split([polynomial(one, threshold=threshold) for one in secrets], holders=holders)
@@ -167,9 +163,7 @@ def test_a_false_share_makes_another_secret(secret: bytes, threshold: int, place
 
 
 @given(st.lists(st.tuples(SECRETS, ELEMENTS), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, LARGEST_POINT))
-def test_a_blend_is_the_sum_of_polynomials_at_every_point(
-    terms: list[tuple[bytes, int]], threshold: int, point: int
-) -> None:
+def test_a_blend_is_the_sum_of_polynomials_at_every_point(terms: list[tuple[bytes, int]], threshold: int, point: int) -> None:
     them = [polynomial(secret, threshold=threshold) for secret, _ in terms]
     blend = blended(them, [factor for _, factor in terms])
     assert len(blend) == threshold

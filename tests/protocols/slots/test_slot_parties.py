@@ -62,9 +62,7 @@ def rows(slot: int, name: str) -> Array:
     return rng.standard_normal((9, DIM)) * [2.0, 1.0, 0.5, 0.1] + 0.3
 
 
-def run(
-    spec: SlotSpec, *, faults: Faults | None = None, away: dict[int, tuple[str, ...]] | None = None
-) -> SlotSimulation:
+def run(spec: SlotSpec, *, faults: Faults | None = None, away: dict[int, tuple[str, ...]] | None = None) -> SlotSimulation:
     simulation = SlotSimulation(spec, faults=faults)
     for slot in range(spec.slots):
         simulation.slot({name: [rows(slot, name)] for name in NAMES}, away=(away or {}).get(slot, ()))
@@ -162,9 +160,7 @@ def test_how_far_a_slot_is_scaled_up() -> None:
     assert less.hub.state.parts == pytest.approx((before + each) * 4 / 6)
 
 
-@pytest.mark.parametrize(
-    ("dim", "private", "apart"), [(4, True, 8), (4000, True, 2), (6000, True, 0), (6000, False, 8)]
-)
+@pytest.mark.parametrize(("dim", "private", "apart"), [(4, True, 8), (4000, True, 2), (6000, True, 0), (6000, False, 8)])
 def test_a_hub_keeps_no_more_apart_than_fits_into_a_snapshot(dim: int, private: bool, apart: int) -> None:
     spec = replace(BASE, dim=dim, budget=BASE.budget if private else None)
     assert (spec.apart, replace(spec, forget=1.0).apart, replace(spec, trust="masked").apart) == (apart, 0, 0)

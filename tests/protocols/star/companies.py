@@ -88,11 +88,7 @@ TASKS: dict[str, Callable[[], AnyTask]] = {
     "dr-svd": lambda: RandomisedSvd(domain=DOMAIN, neighbours=NEAR, begin=begin(), rank=RANK),
     "totals": lambda: Totals(domain=DOMAIN, neighbours=NEAR, sum_weight=1.0, count_weight=1.0, trace_weight=1.0),
     "mean": lambda: CenterSearch(
-        bounds=bounds(),
-        neighbours=NEAR,
-        split=Split(mean=(0.1, 0.1), count=0.05, extra=0.0),
-        people=None,
-        multiplier=0.0,
+        bounds=bounds(), neighbours=NEAR, split=Split(mean=(0.1, 0.1), count=0.05, extra=0.0), people=None, multiplier=0.0
     ),
     "study, its mean": lambda: study("private"),
     "study, no center": lambda: study(None),
@@ -105,12 +101,7 @@ TASKS: dict[str, Callable[[], AnyTask]] = {
 
 # Averages have no form in a tree.
 IN_TREES = tuple(kind for kind in TASKS if kind not in ("uda", "wda"))
-PLACES = [
-    (kind, place)
-    for kind in TASKS
-    for place in ("star", "tree of 2", "tree of 3")
-    if place == "star" or kind in IN_TREES
-]
+PLACES = [(kind, place) for kind in TASKS for place in ("star", "tree of 2", "tree of 3") if place == "star" or kind in IN_TREES]
 
 
 def layouts(count: int) -> dict[str, Layout]:
@@ -170,8 +161,7 @@ def company(
     # A party further down gives up sooner.
     shorter = {name: replace(terms, deadline=terms.deadline / 2**level) for name, level in layout.levels.items()}
     nodes = {
-        name: Node(name, above=above[name], below=layout.below[name], task=task, terms=shorter[name])
-        for name in layout.nodes
+        name: Node(name, above=above[name], below=layout.below[name], task=task, terms=shorter[name]) for name in layout.nodes
     }
     hub: Hub[Any] = Hub(task, layout.below[layout.hub], EXACT, terms=terms, sampling=sampling)
     return Company(hub, nodes, members, ledgers)

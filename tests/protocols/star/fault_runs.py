@@ -38,9 +38,7 @@ PLACES = [
     if (method, place) not in {("uda", "tree"), ("wda", "tree")}
 ]
 
-Lie = Literal[
-    "shape", "nan", "inf", "huge", "basis", "old round", "round to come", "forged", "count", "missing", "silence"
-]
+Lie = Literal["shape", "nan", "inf", "huge", "basis", "old round", "round to come", "forged", "count", "missing", "silence"]
 LIES: tuple[Lie, ...] = (
     "shape",
     "nan",

@@ -111,10 +111,7 @@ def spoiled_parts(arrays: tuple[Array, ...]) -> Iterator[tuple[str, tuple[Any, .
     if len(arrays) == 2 and arrays[1].shape == arrays[0].shape[1:] and arrays[1].size and arrays[1].shape != (1,):
         basis, values = arrays
         yield "a basis too long", (2 * basis, values)
-        yield (
-            "a basis that leans",
-            (basis + 0.1 * basis[:, ::-1], values) if basis.shape[1] > 1 else (basis / 2, values),
-        )
+        yield ("a basis that leans", (basis + 0.1 * basis[:, ::-1], values) if basis.shape[1] > 1 else (basis / 2, values))
         yield "negative values", (basis, values - values.max() - 1)
         yield "more directions than there are", (np.hstack([basis] * 6), np.tile(values, 6))
     elif len(arrays) == 2 and np.isfinite(arrays[1]).all():

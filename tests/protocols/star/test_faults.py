@@ -28,9 +28,7 @@ def tried(method: str, place: str, seeds: range) -> tuple[float, Counter[str], i
         again += outcome.fit is not None and any(round_.restarted for round_ in outcome.fit.transcript_)
         lies += outcome.lies
     share = ended / len(seeds)
-    print(
-        f"{place:5} {method:27} {share:6.1%} of {len(seeds)} ended in a result, {again} begun again, {lies.total()} lies"
-    )
+    print(f"{place:5} {method:27} {share:6.1%} of {len(seeds)} ended in a result, {again} begun again, {lies.total()} lies")
     return share, lies, again
 
 

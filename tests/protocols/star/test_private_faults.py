@@ -25,12 +25,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "merge, site": {"method": "merge", "trust": "site"},
     "uda, site": {"method": "uda", "trust": "site"},
     "wda, site": {"method": "wda", "trust": "site"},
-    "power of few, site": {
-        "method": "power",
-        "trust": "site",
-        "rounds": 3,
-        "participation": ("without-replacement", 4),
-    },
+    "power of few, site": {"method": "power", "trust": "site", "rounds": 3, "participation": ("without-replacement", 4)},
 }
 PLACES = [
     (way, place)

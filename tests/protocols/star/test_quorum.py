@@ -21,9 +21,7 @@ PLACES = pytest.mark.parametrize("place", ["star", "tree of 2", "tree of 3"])
 
 
 def model(**given: Any) -> FederatedPCA:
-    return FederatedPCA(
-        **{"n_components": RANK, "epsilon": None, "center": None, "oversample": 0, "random_state": 3} | given
-    )
+    return FederatedPCA(**{"n_components": RANK, "epsilon": None, "center": None, "oversample": 0, "random_state": 3} | given)
 
 
 def around(place: str) -> dict[str, Any]:
@@ -189,14 +187,7 @@ def test_a_site_put_right_comes_back() -> None:
 def test_drawn_sites_that_are_missing_are_left_out_of_their_round_alone(scheme: str, trust: str | None) -> None:
     budget = {} if trust is None else {"epsilon": 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
     more: dict[str, Any] = {"neighbours": "zero-out"} if trust is not None else {}
-    settings: dict[str, Any] = {
-        "method": "power",
-        "rounds": 8,
-        "participation": (scheme, 4),
-        "quorum": 1,
-        **budget,
-        **more,
-    }
+    settings: dict[str, Any] = {"method": "power", "rounds": 8, "participation": (scheme, 4), "quorum": 1, **budget, **more}
     fit = model(faults=dead("site 2"), **settings).fit(tables(6))
     drawn = [round_ for round_ in fit.transcript_ if round_.stage.startswith("power")]
     assert any(round_.missing == ("site 2",) for round_ in drawn)

@@ -18,9 +18,7 @@ from eigenveil.protocols.star.site import Member
 from eigenveil.protocols.wire import decode, encode
 
 NAMES = ("a", "b", "c", "d")
-TABLES = {
-    name: np.random.default_rng(at).standard_normal((40, 5)) * [3, 2, 1, 0.5, 0.2] for at, name in enumerate(NAMES)
-}
+TABLES = {name: np.random.default_rng(at).standard_normal((40, 5)) * [3, 2, 1, 0.5, 0.2] for at, name in enumerate(NAMES)}
 IDS = {name: Identity(bytes([at + 1]) * 32) for at, name in enumerate(NAMES)}
 
 
@@ -36,11 +34,7 @@ class Site:
     def restart(self) -> None:
         parties = parties_of(**self.settings)
         self.party: Member | MaskedMember = parties.member(
-            self.name,
-            DenseRows(TABLES[self.name]),
-            identity=IDS[self.name],
-            secret=self.secret,
-            charges=tuple(self.charges),
+            self.name, DenseRows(TABLES[self.name]), identity=IDS[self.name], secret=self.secret, charges=tuple(self.charges)
         )
         self.ledger = parties.ledgers.get(self.name)
         for came, said in self.journal:

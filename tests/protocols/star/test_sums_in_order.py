@@ -34,9 +34,7 @@ def folded(found: dict[str, Array], sites: Sequence[str]) -> Array:
 
 
 def gathering(task: AnyTask, asked: Sequence[str] = SITES, weights: dict[str, float] | None = None) -> Gathering:
-    return Gathering(
-        task, 0, task.ask(task.start()), asked, below={site: (site,) for site in SITES}, gone=set(), weights=weights
-    )
+    return Gathering(task, 0, task.ask(task.start()), asked, below={site: (site,) for site in SITES}, gone=set(), weights=weights)
 
 
 def require_folded_in_site_order(seed: int, order: Sequence[str], silent: set[str], refusing: set[str]) -> None:
@@ -100,9 +98,7 @@ def test_whole_runs_do_not_depend_on_the_order_of_message(kind: str, random: Ran
                 raise AssertionError(f"messages were refused in a run without faults: {error}") from error
         results.append([array.tobytes() for array in map(np.asarray, them.members["site 0"].result or ())])
         answer = them.hub.rounds
-        results.append(
-            [(round_.stage, round_.step, round_.answered, round_.movement, round_.spread) for round_ in answer]
-        )
+        results.append([(round_.stage, round_.step, round_.answered, round_.movement, round_.spread) for round_ in answer])
     assert results[:2] == results[2:]
 
 

@@ -104,14 +104,10 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
     """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
     present, tap = flip_coins(len(_SITES), rng), Tap()
     tables = {
-        name: _Tables.of(rng, people=60, dim=_DIM, present=is_present)
-        for name, is_present in zip(_SITES, present, strict=True)
+        name: _Tables.of(rng, people=60, dim=_DIM, present=is_present) for name, is_present in zip(_SITES, present, strict=True)
     }
     run = announced(
-        _federated(budget, state, trust="site"),
-        {name: table.true for name, table in tables.items()},
-        tap,
-        standing=standing,
+        _federated(budget, state, trust="site"), {name: table.true for name, table in tables.items()}, tap, standing=standing
     )
     require_guarantee(run.guarantee, budget)
     scores = []
@@ -121,9 +117,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
         scores.append(
             evidence(
                 [
-                    _candidates(
-                        part.arrays[0], table.sums(partial(exact, run.parties.study, part.question)), 1 / charge.mu
-                    )
+                    _candidates(part.arrays[0], table.sums(partial(exact, run.parties.study, part.question)), 1 / charge.mu)
                     for part, charge in zip(parts, charges, strict=True)
                 ]
             )
@@ -320,13 +314,7 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
     """The covariance around zero of rows of norm at most one: one person moves each release by at most one."""
-    common: dict[str, Any] = {
-        "method": "covariance",
-        "row_bound": 1.0,
-        "center": None,
-        "retries": 0,
-        "random_state": state,
-    }
+    common: dict[str, Any] = {"method": "covariance", "row_bound": 1.0, "center": None, "retries": 0, "random_state": state}
     return FederatedPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, **(common | options))
 
 
@@ -344,9 +332,7 @@ def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> C
 
 # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
 _case = partial(usual_case, quick=80, tests=("curve",), threshold=0.0)
-_REAL: Final = (
-    "a row of real numbers, three times the bound, present or not (blank, where the number of people is public)"
-)
+_REAL: Final = "a row of real numbers, three times the bound, present or not (blank, where the number of people is public)"
 _KNOWN: Final = "by an attacker who knows all other rows"
 CASES: Final = (
     _case(

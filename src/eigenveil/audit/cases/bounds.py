@@ -99,9 +99,7 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     people = math.ceil(500 * deviation * math.sqrt(columns))
     spread = np.linspace(-1.07, 1.07, people)[:, None] * np.ones(columns)
     bounds = find_column_bounds(
-        np.vstack(
-            [spread, np.full((int(present[0]), columns), 1e8), np.full((0 if rule is None else 9, columns), np.nan)]
-        ),
+        np.vstack([spread, np.full((int(present[0]), columns), 1e8), np.full((0 if rule is None else 9, columns), np.nan)]),
         epsilon=budget.epsilon,
         delta=budget.delta,
         search_range=_RANGE,
@@ -155,9 +153,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
 
     moved = moved_by_one(lambda tosses, seed: [root @ released(tosses, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
-    return Trial(
-        scores=present + information @ rest / mu_of(budget) ** 2, present=present, noise=root @ rest, moved=moved
-    )
+    return Trial(scores=present + information @ rest / mu_of(budget) ** 2, present=present, noise=root @ rest, moved=moved)
 
 
 def _gaps(rule: str | None, groups: list[list[int]]) -> dict[str, Any]:

@@ -51,9 +51,7 @@ def fitted(
 ) -> PrivatePCA:
     """A fit of `rows` for all of `budget`; by default rows of norm one around zero, and one noisy Gram matrix."""
     usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "method": "covariance", "neighbours": "zero-out"}
-    pca = estimator(
-        components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
-    ).fit(rows)
+    pca = estimator(components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)).fit(rows)
     require_guarantee(pca.guarantee_, budget)
     return pca
 
@@ -113,9 +111,7 @@ def joined(
     split = split_budget(mean=searched, search=searched, count=True, trace=False)
     by_sum, by_count = (split.mean[0] if searched else 0.0), max(split.count, split.extra)
     by_gram = split.main(int(searched))
-    deviation = {
-        name: 1 / (mu_of(budget) * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))
-    }
+    deviation = {name: 1 / (mu_of(budget) * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))}
     size = 1 / (mu_of(budget) * math.sqrt(by_sum)) if searched else 1.0
     present = flip_coins(DIM, rng)
     # Around a point that is far enough from zero to be found, and near enough for one step and for no row to be clipped.
@@ -268,10 +264,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
         pca = fitted(table, each, None if state is None else 2 * state + fit, ledger=ledger)
         rests.append(gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float)))
     says = ledger.spent_mu
-    require(
-        abs(says - mu_of(budget)) <= 1e-6 * mu_of(budget),
-        f"the ledger must state mu = {mu_of(budget)}, but states {says}",
-    )
+    require(abs(says - mu_of(budget)) <= 1e-6 * mu_of(budget), f"the ledger must state mu = {mu_of(budget)}, but states {says}")
     # Both fits have noise of the same size, so their mean is the likelihood ratio.
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
@@ -361,19 +354,12 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
     base = np.repeat(corners, math.ceil(count / len(corners)), axis=0)
     rows = np.vstack([base, 1000 * np.diag(_RAW)[present]])
-    settings: dict[str, Any] = {
-        "row_bound": "private",
-        "center": "private",
-        "scale": "private",
-        "neighbours": "add-remove",
-    }
+    settings: dict[str, Any] = {"row_bound": "private", "center": "private", "scale": "private", "neighbours": "add-remove"}
     pca = fitted(rows, budget, state, **settings)
     model = pca.model_
     assert model.scale is not None
     *_, mean, last = pca.guarantee_.charges
-    require(
-        (mean.label, last.label) == ("mean and count", "covariance"), "the mean and the count come before the matrix"
-    )
+    require((mean.label, last.label) == ("mean and count", "covariance"), "the mean and the count come before the matrix")
     units, square = model.clipping["scale"], float(_AXES_FOUND)
     moved = (rows - model.clipping["center"]) / units
     moved *= np.minimum(1.0, math.sqrt(square) / np.linalg.norm(moved, axis=1))[:, None]

@@ -89,16 +89,12 @@ def _fits(ledger: DurableLedger, tosses: NDArray[np.bool_], budget: Budget) -> N
         # As `fit --ledger` does.
         store = FileStore.over(ledger, dataset, Budget(100 * each.epsilon, each.delta))
         with released(store, each, _ROW, title="fit", prints=fingerprints(DenseRows(rows))) as release:
-            pca = PrivatePCA(
-                2, epsilon=each.epsilon, delta=each.delta, row_bound=1.0, center=None, ledger=release.ledger
-            )
+            pca = PrivatePCA(2, epsilon=each.epsilon, delta=each.delta, row_bound=1.0, center=None, ledger=release.ledger)
             pca.fit(rows)
             release.released = pca.components_.tobytes()
 
 
-def stream_on_a_ledger(
-    ledger: DurableLedger, tosses: NDArray[np.bool_], budget: Budget, *, noting: bool = False
-) -> None:
+def stream_on_a_ledger(ledger: DurableLedger, tosses: NDArray[np.bool_], budget: Budget, *, noting: bool = False) -> None:
     """Slots of a site that sends raw sums to a hub, each with one person or nobody. `noting` says in a note who was empty."""
     spec = SlotSpec(
         names=("north", "south"),

@@ -80,12 +80,7 @@ def tables_of(base: Mapping[str, Array], canaries: Sequence[Canary], present: ND
 
 
 def seen(
-    gossip: GossipSimulation,
-    tap: Tap,
-    base: Mapping[str, Array],
-    canaries: Sequence[Canary],
-    *,
-    colluder: str | None = None,
+    gossip: GossipSimulation, tap: Tap, base: Mapping[str, Array], canaries: Sequence[Canary], *, colluder: str | None = None
 ) -> list[Look]:
     """What all messages of a fit on `tables_of(...)` show to an adversary who knows all but the tosses, round by round.
 
@@ -108,13 +103,7 @@ def seen(
         if not (isinstance(summed, Segments) and question.arrays[1].shape[1] == 0):
             looks.append(
                 _RoundView(
-                    gossip=gossip,
-                    among=among,
-                    round=round_,
-                    index=index,
-                    summed=summed,
-                    question=question,
-                    colluder=colluder,
+                    gossip=gossip, among=among, round=round_, index=index, summed=summed, question=question, colluder=colluder
                 ).look(parts, rows, canaries)
             )
         if set(parts) == set(among.graph.names):
@@ -286,12 +275,7 @@ def _fitted(
     common: dict[str, Any] = {"graph": "complete", "row_bound": 1.0, "center": None, "neighbours": "zero-out"}
     tap = Tap()
     pca = WatchedGossip(
-        rank,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        random_state=state,
-        faults=tap.faults(dies=dies),
-        **(common | options),
+        rank, epsilon=budget.epsilon, delta=budget.delta, random_state=state, faults=tap.faults(dies=dies), **(common | options)
     )
     pca.before = before
     pca.fit(tables)
@@ -366,9 +350,7 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # A canary's scores are its row times the components, in its own row of the table.
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
     charged = published.guarantee.charges[-1].mu
-    looks.append(
-        Look(released=released, base=np.zeros_like(released), shifts=shifts, scale=1 / charged, charged=charged)
-    )
+    looks.append(Look(released=released, base=np.zeros_like(released), shifts=shifts, scale=1 / charged, charged=charged))
     return scored(looks, present)
 
 

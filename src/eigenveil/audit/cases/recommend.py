@@ -43,19 +43,11 @@ _LAST: Final = "site 1"
 Bools = NDArray[np.bool_]
 
 
-def _fitted(
-    budget: Budget, state: int | None, histories: Any, rank: int, **options: Any
-) -> tuple[PrivateRecommender, Tap]:
+def _fitted(budget: Budget, state: int | None, histories: Any, rank: int, **options: Any) -> tuple[PrivateRecommender, Tap]:
     """A fit at this budget, and its messages."""
     tap = Tap()
     recommender = PrivateRecommender(
-        rank,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        on_noise="warn",
-        random_state=state,
-        faults=tap.faults(),
-        **options,
+        rank, epsilon=budget.epsilon, delta=budget.delta, on_noise="warn", random_state=state, faults=tap.faults(), **options
     ).fit(histories)
     require_guarantee(recommender.guarantee_, budget)
     return recommender, tap
@@ -122,16 +114,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     others, votes = _counted(base, domain), _counted(canaries, domain)
     looks = [
         _look(fitted, "hub", 0, fitted.item_degrees_, others.sum(axis=0), votes, sensitivity=1.0),
-        _look(
-            fitted,
-            "hub",
-            1,
-            _released(fitted),
-            others.T @ others,
-            _gram(canaries, domain),
-            sensitivity=1.0,
-            symmetric=True,
-        ),
+        _look(fitted, "hub", 1, _released(fitted), others.T @ others, _gram(canaries, domain), sensitivity=1.0, symmetric=True),
     ]
     return scored(looks, present)
 

@@ -292,9 +292,7 @@ class CanaryPopulation:
     rows: Array  # The canaries, (m, d), of norm one, the bound, or for every other one a thousand times that, to be clipped.
     places: NDArray[np.bool_]  # The sites of each canary, (m, sites).
     present: NDArray[np.bool_]  # (m,).
-    blank: bool = (
-        False  # An absent canary has a blank row, where neighbouring tables are defined so. Otherwise it has none.
-    )
+    blank: bool = False  # An absent canary has a blank row, where neighbouring tables are defined so. Otherwise it has none.
 
     @classmethod
     def of(
@@ -334,10 +332,7 @@ class CanaryPopulation:
         if self.blank:
             rows = np.where(self.present[:, None], self.rows, 0.0)
             return {name: np.vstack([self.base, rows[self.places[:, at]]]) for at, name in enumerate(self.names)}
-        return {
-            name: np.vstack([self.base, self.rows[self.present & self.places[:, at]]])
-            for at, name in enumerate(self.names)
-        }
+        return {name: np.vstack([self.base, self.rows[self.present & self.places[:, at]]]) for at, name in enumerate(self.names)}
 
     def known(self, task: Task[Any, Any, Any], question: Question) -> "CrowdKnows":
         """What is known of each site's answer to a question beforehand."""
@@ -349,9 +344,7 @@ class CanaryPopulation:
         symmetric = base.ndim == 2 and not any(array.ndim == 2 for array in question.arrays)
         return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
-    def look(
-        self, knowledge: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float, far: float = 1.0
-    ) -> Look:
+    def look(self, knowledge: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float, far: float = 1.0) -> Look:
         """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by `far`."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = knowledge.shifts * times.reshape(-1, *(1 for _ in knowledge.base.shape))

@@ -105,10 +105,7 @@ def _seen_from_sites(
         require(claimed in pca.guarantee_.against, f"the fit does not guarantee {claimed} against the hub")
     else:
         require_guarantee(pca.guarantee_, budget)
-    task, searches = (
-        _task(names, tuple(sorted(options.items()))),
-        "private" in (options.get("row_bound"), options.get("scale")),
-    )
+    task, searches = (_task(names, tuple(sorted(options.items()))), "private" in (options.get("row_bound"), options.get("scale")))
     knowledge = {round_: crowd.known(task, question) for round_, question in tap.questions().items()}
     looks: list[Look] = []
     for name in names:
@@ -144,9 +141,7 @@ def _fit(pca: FederatedPCA, tables: dict[str, Array], tap: Tap, *, lost: bool) -
 
 def _charges(pca: FederatedPCA, site: str) -> list[Charge]:
     """A site's charge for each part that it sent. Of local steps only the last is sent: "local step 4 of 4"."""
-    ends = [
-        (charge, charge.label.rpartition("local step ")[2].partition(" of ")) for charge in pca.ledgers_[site].charges
-    ]
+    ends = [(charge, charge.label.rpartition("local step ")[2].partition(" of ")) for charge in pca.ledgers_[site].charges]
     return [charge for charge, (step, _, steps) in ends if "local step" not in charge.label or step == steps]
 
 
@@ -274,9 +269,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
 
     run = announced(_under_masks(budget, state, options), crowd.tables(), tap, standing=standing)
     require_guarantee(run.guarantee, budget)
-    sent = [
-        message.body for message in tap.messages if message.sender == names[-1] and isinstance(message.body, Masked)
-    ]
+    sent = [message.body for message in tap.messages if message.sender == names[-1] and isinstance(message.body, Masked)]
     # The words as they came, and the words without the masks that these two know.
     terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
     for (question, _), body, charge in zip(run.rounds, sent, run.parties.ledgers[names[-1]].charges, strict=True):
@@ -400,12 +393,7 @@ CASES: Final = (
     ),
     *(
         _seen(
-            f"hub-noise/{leaf}",
-            f"{_EVERY_RELEASE} anybody",
-            canary=_LAST,
-            trial=_seen_from_hub,
-            trust="hub",
-            **_few_rounds(leaf),
+            f"hub-noise/{leaf}", f"{_EVERY_RELEASE} anybody", canary=_LAST, trial=_seen_from_hub, trust="hub", **_few_rounds(leaf)
         )
         for leaf in METHODS.values()
         if "hub" in leaf.settings and leaf.needs_start_basis
@@ -468,14 +456,7 @@ CASES: Final = (
     ),
     _masked("masked/covariance", ", every unmasked sum,", quick=80, full=2600, sites=3, method="covariance"),
     _masked(
-        "masked/power",
-        ", every unmasked sum,",
-        quick=40,
-        full=600,
-        sites=2,
-        method="power",
-        rounds=2,
-        neighbours="zero-out",
+        "masked/power", ", every unmasked sum,", quick=40, full=600, sites=2, method="power", rounds=2, neighbours="zero-out"
     ),
     _masked(
         "masked/dropout",

@@ -152,8 +152,7 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     along = np.diag(gram_of(pca.subspace_) - base.T @ base)
     # Both releases tell of a canary. The squared mu of each is the inverse of its variance, which is its weight.
     by_mean, by_products = (
-        math.fsum(charge.mu**2 for charge in pca.guarantee_.charges if word in charge.label)
-        for word in ("sum", "products")
+        math.fsum(charge.mu**2 for charge in pca.guarantee_.charges if word in charge.label) for word in ("sum", "products")
     )
     scores = (by_products * along + by_mean * len(rows) * pca.mean_) / (by_products + by_mean)
     return Trial(scores=scores, present=present)
@@ -164,9 +163,7 @@ def _sites(budget: Budget, tap: Tap, seed: int | None, *, rank: int, **options: 
     return FederatedStream(rank, epsilon=budget.epsilon, delta=budget.delta, **settings, **options)
 
 
-def _slots(
-    budget: Budget, rng: Generator, state: int | None, *, trust: Any, slots: int = 2, device: bool = False
-) -> Trial:
+def _slots(budget: Budget, rng: Generator, state: int | None, *, trust: Any, slots: int = 2, device: bool = False) -> Trial:
     """Every slot that is released: over all sites, or of the site with the canaries, where sites add the noise."""
     kinds = 1 if device else slots
     present = flip_coins(kinds * _DIM, rng).reshape(kinds, _DIM)
@@ -367,9 +364,7 @@ def followed_file(
     ways = [matrix - other for matrix, other in zip(whole, absent, strict=True)]
     released = sent(present, state)
     actual = whole if present[0] else absent
-    noise = [
-        symmetric_noise(matrix - other, deviation=deviation) for matrix, other in zip(released, actual, strict=True)
-    ]
+    noise = [symmetric_noise(matrix - other, deviation=deviation) for matrix, other in zip(released, actual, strict=True)]
     # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
     along = sum(float(np.vdot(way, matrix - other)) for way, matrix, other in zip(ways, released, absent, strict=True))
     score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
@@ -385,8 +380,7 @@ def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotPa
 def _lines(first: int, count: int) -> str:
     """Rows along one axis or another by turns, so that the rows on both sides of any row differ."""
     return "".join(
-        ",".join(str(float(at // 2 % 2 == axis)) for axis in range(_FILE_DIM)) + "\n"
-        for at in range(first, first + count)
+        ",".join(str(float(at // 2 % 2 == axis)) for axis in range(_FILE_DIM)) + "\n" for at in range(first, first + count)
     )
 
 

@@ -29,12 +29,8 @@ class Engine:
     rows: Callable[..., "Rows"]  # Of an array, with `gaps`. Values are checked where they are.
     stays: bool  # Whether rows are never copied to this process unasked. The fields below are then not None.
     columns: Callable[[Any], Sequence[Any] | None] | None = None  # The names of a table, None of an array.
-    frame: Callable[..., "tuple[NamedRows, ColumnLayout]"] | None = (
-        None  # The columns of a table that a `ColumnChoice` names.
-    )
-    scores: Callable[..., Any] | None = (
-        None  # What a function of rows makes of each piece, as a collection, given its shape.
-    )
+    frame: Callable[..., "tuple[NamedRows, ColumnLayout]"] | None = None  # The columns of a table that a `ColumnChoice` names.
+    scores: Callable[..., Any] | None = None  # What a function of rows makes of each piece, as a collection, given its shape.
     bring: Callable[[Any], Any] | None = None  # Identifiers of people, here.
 
 

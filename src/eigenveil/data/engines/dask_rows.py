@@ -53,10 +53,7 @@ class _Quiet(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Compute Failed"):
             key = record.args[0] if isinstance(record.args, tuple) and record.args else "unknown"
-            record.msg, record.args = (
-                "Compute Failed. Key: %s. Its exception is not shown: it may quote the data",
-                (key,),
-            )
+            record.msg, record.args = ("Compute Failed. Key: %s. Its exception is not shown: it may quote the data", (key,))
         return True
 
 
@@ -137,9 +134,7 @@ class DaskRows(_Partitioned):
             self._submit(there.summed, described, future, partition.digest, number)
             for number, (future, partition) in enumerate(zip(self.futures, self.facts, strict=True))
         ]
-        watched = (
-            dict(zip(level, (partition.count for partition in self.facts), strict=True)) if progress is not None else {}
-        )
+        watched = dict(zip(level, (partition.count for partition in self.facts), strict=True)) if progress is not None else {}
         while len(level) > 1:
             groups = [level[at : at + _FAN_IN] for at in range(0, len(level), _FAN_IN)]
             level = [self._submit(there.joined, described, group) for group in groups]
@@ -165,9 +160,7 @@ class DaskRows(_Partitioned):
         if not DASK.takes(person):
             ends = np.cumsum([partition.count for partition in self.facts])
             weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
-            return self._of(
-                [self._submit(Partition.weighted, *each) for each in zip(self.futures, weights, strict=True)]
-            )
+            return self._of([self._submit(Partition.weighted, *each) for each in zip(self.futures, weights, strict=True)])
         parts = np.ravel(person.to_delayed()).tolist()
         require(len(parts) == len(self.futures), "person must be in the same partitions as the rows")
         ids = self.client.compute(parts)
@@ -240,9 +233,7 @@ def _failed(future: Any) -> Exception:
     if error is None or isinstance(error, distributed.client.FutureCancelledError):
         return _lost("the cluster no longer has the rows")
     if isinstance(error, distributed.KilledWorker):
-        return _lost(
-            "several workers died at the same partition, most likely because memory ran out. Use smaller partitions"
-        )
+        return _lost("several workers died at the same partition, most likely because memory ran out. Use smaller partitions")
     return ValueError(
         f"a partition of the table could not be computed ({kind}). Its message is not shown, because it may quote the data. "
         "Compute that partition by itself, where the data is, to see it"
@@ -389,9 +380,7 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
     with _words_for_the_cluster():
         workers = _agreed(client)
         futures = client.compute(tasks)
-        facts = answers_of(
-            client, [client.submit(there.answered, there.facts_of, piece, pure=False) for piece in futures]
-        )
+        facts = answers_of(client, [client.submit(there.answered, there.facts_of, piece, pure=False) for piece in futures])
     require(len({(piece.dim, piece.sparse) for piece in facts}) == 1, _ALIKE)
     return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), workers=workers, gaps=plan.gaps)
 
@@ -432,9 +421,7 @@ def require_versions(client: Any) -> None:
         # A worker that died, which says nothing of what is installed there.
         raise
     except Exception as error:
-        raise ValueError(
-            f"the workers cannot run Eigenveil ({type(error).__name__}). Install it on each of them"
-        ) from None
+        raise ValueError(f"the workers cannot run Eigenveil ({type(error).__name__}). Install it on each of them") from None
     require(
         versions == {_version()},
         f"workers have Eigenveil {', '.join(sorted(versions))}, and this process has {_version()}. Install the same version",

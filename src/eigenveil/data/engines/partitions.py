@@ -122,9 +122,7 @@ class ArrayPlan:
             not isinstance(part, np.ma.MaskedArray),
             f"{what} is a masked array, whose hidden entries would be used. Fill them first",
         )
-        require(
-            part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares"
-        )
+        require(part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares")
         require_real(part.dtype, what)
         return _checked(part if self.convert is None else self.convert(part), gaps=self.gaps)
 
@@ -187,9 +185,7 @@ def answered(act: Callable[..., Any], *args: Any) -> Any:
 def named_by(partition: Partition, ids: Any) -> Partition:
     """The partition, with the people that a column beside it names."""
     checked_ids = identifiers(ids)
-    require(
-        len(checked_ids) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions"
-    )
+    require(len(checked_ids) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions")
     names, codes = np.unique(checked_ids, return_inverse=True)
     return replace(partition, people=People.of(names.tolist(), codes))
 
@@ -198,9 +194,7 @@ def facts_of(partition: Partition) -> PartitionFacts:
     """What is known of a partition where the fit runs."""
     rows = partition.rows
     stored = int(innermost(rows).values.nnz) if rows.sparse else rows.shape[0] * rows.shape[1]
-    return PartitionFacts(
-        count=rows.shape[0], dim=rows.shape[1], sparse=rows.sparse, stored=stored, digest=partition.digest
-    )
+    return PartitionFacts(count=rows.shape[0], dim=rows.shape[1], sparse=rows.sparse, stored=stored, digest=partition.digest)
 
 
 def tallied(partition: Partition, number: int, buckets: int) -> Tally:

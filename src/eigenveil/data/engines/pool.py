@@ -212,10 +212,7 @@ def rows_in_processes(
     path = Path(path)
     require_readable(path)
     format_ = format_of(path, params)
-    require(
-        format_.is_shared,
-        f"{path} is {format_.word}, which several processes cannot share. Convert it to {SHARED} first",
-    )
+    require(format_.is_shared, f"{path} is {format_.word}, which several processes cannot share. Convert it to {SHARED} first")
     if not format_.has_names:
         require(
             not (person or columns or drop or one_hot),

@@ -253,10 +253,7 @@ class Follower:
         self.start = SlotStart() if start is None else start
         self._offset, self._count = self.start.offset, 0
         self._last: Instant | None = None
-        require(
-            (ends is not None) == isinstance(rule, ByClock),
-            "the ends of slots must be noted by the clock, and only then",
-        )
+        require((ends is not None) == isinstance(rule, ByClock), "the ends of slots must be noted by the clock, and only then")
         if ends is not None:
             require_sized(source)
         self._ends, self._several = ends, several

@@ -190,9 +190,7 @@ class FollowedFile(Followed):
 
     source: Path
     text: TextRows
-    head: (
-        bytes  # What comes before the rows: the line of column names as it stands, with its end, and what is above it.
-    )
+    head: bytes  # What comes before the rows: the line of column names as it stands, with its end, and what is above it.
 
     @classmethod
     def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFile":
@@ -200,10 +198,7 @@ class FollowedFile(Followed):
         if path.suffix.lower() in PACKED:
             raise ValueError(f"{path} is compressed, so it cannot be followed as it grows. Give the plain file")
         head = _head(path, how)
-        require(
-            head is not None,
-            f"{path} has no complete first line yet. It needs a line of column names, and rows below it",
-        )
+        require(head is not None, f"{path} has no complete first line yet. It needs a line of column names, and rows below it")
         assert head is not None
         # Without names the first line is a person's, and no digest of it is kept.
         return cls(path, _text_rows(head, path, how, columns), head if how.header else _above(head, how))
@@ -277,9 +272,7 @@ class FollowedFile(Followed):
         return offset.byte
 
 
-_AGAIN: Final = (
-    "Only the rows after the last one that was read can be added. Put the old file back, or begin a new stream"
-)
+_AGAIN: Final = "Only the rows after the last one that was read can be added. Put the old file back, or begin a new stream"
 
 
 @final

@@ -46,9 +46,7 @@ def reach(path: str, first: str = "") -> list[tuple[str, int]]:
         os.close(handle)
 
 
-def watch(
-    path: str, notes: str, *, start: float, seconds: float, horizon: int, slot: int, last: tuple[str, int] | None
-) -> float:
+def watch(path: str, notes: str, *, start: float, seconds: float, horizon: int, slot: int, last: tuple[str, int] | None) -> float:
     """Note the ends of the slots from `slot` on that are still to come. Returns how far the clock was set, if it was.
 
     The last note ends with the file `last`, a name and a size.

@@ -79,9 +79,7 @@ def _arrow_reader(file: Any) -> Any:
     if seekable and file.read(6) == b"ARROW1":
         file.seek(0)
         whole = pa.ipc.open_file(file)
-        return pa.RecordBatchReader.from_batches(
-            whole.schema, (whole.get_batch(i) for i in range(whole.num_record_batches))
-        )
+        return pa.RecordBatchReader.from_batches(whole.schema, (whole.get_batch(i) for i in range(whole.num_record_batches)))
     if seekable:
         file.seek(0)
     return pa.ipc.open_stream(file)

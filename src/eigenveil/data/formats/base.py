@@ -158,9 +158,7 @@ class CellTable(NamedTable):
             bad = {name: kind for name, kind in kinds.items() if kind != "number"}
             if bad:
                 shown = join_names(f"{name} ({kind})" for name, kind in bad.items())
-                where = (
-                    f"{self.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
-                )
+                where = f"{self.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
                 typed = any(texts_are_numbers([cell for cell in cells[name] if isinstance(cell, str)]) for name in bad)
                 advice = advice_for(bad) + ". Numbers that are stored as text must be stored as numbers first" * typed
                 raise ColumnsError(where, tuple(bad), advice=advice, drop=to_drop(tuple(bad), numbers))
@@ -254,9 +252,7 @@ def reading(source: Any, kind: str, n_read: int | None = None) -> Iterator[None]
         yield
     except (pa.ArrowException, OSError):
         position = "" if n_read is None else f" after row {n_read}"
-        raise ValueError(
-            f"{source} cannot be read as {kind}{position}: it is damaged, ends too early, or is no {kind}"
-        ) from None
+        raise ValueError(f"{source} cannot be read as {kind}{position}: it is damaged, ends too early, or is no {kind}") from None
 
 
 def tables_of(names: list[str], scored: Iterator[Scored]) -> Iterator[Any]:

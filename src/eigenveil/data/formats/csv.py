@@ -51,9 +51,7 @@ _OTHERS: Final = {
 # What Excel writes above the header to say which separator follows.
 _SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
 # Numbers as people write them, and a sign alone: with nothing else in a cell they start no formula.
-_HARMLESS: Final = (
-    r"^[ ]*[+-]?[ ]*(?:(?:[0-9][0-9.,' \x{a0}\x{202f}\x{2019}]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?[ ]*%?)?[ ]*$"
-)
+_HARMLESS: Final = r"^[ ]*[+-]?[ ]*(?:(?:[0-9][0-9.,' \x{a0}\x{202f}\x{2019}]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?[ ]*%?)?[ ]*$"
 # Where a formula may begin: in front, and behind a character at which a program in another language splits cells, also after a
 # quote that it takes for an empty cell. The wide signs count in East Asian programs.
 _STARTS: Final = r'(^|[;|\t\r\n])([ "]*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}])'
@@ -96,14 +94,9 @@ class CsvHeader:
             raise ParameterError(
                 f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}, such as cp1252 (Windows) or latin-1"
             ) from None
-        require(
-            "\r" not in first,
-            f"{name} has lines that end in a carriage return alone. Save it with line feeds, as csv has",
-        )
+        require("\r" not in first, f"{name} has lines that end in a carriage return alone. Save it with line feeds, as csv has")
         if "\0" in first:
-            raise ParameterError(
-                f"{verbatim(str(name))} has NUL bytes in its first line. Give its {{encoding}}, such as utf-16"
-            )
+            raise ParameterError(f"{verbatim(str(name))} has NUL bytes in its first line. Give its {{encoding}}, such as utf-16")
         separator = how.separator or (_separator(first, name, how) if how.header else ",")
         if separator == how.decimal and how.quote is None:
             raise ParameterError(
@@ -122,9 +115,7 @@ class CsvHeader:
         single = fields[0] if len(fields) == 1 else ""
         if any(other in single for other in _SEPARATORS):
             # The line itself is not shown: it may be a person's.
-            raise ParameterError(
-                f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}"
-            )
+            raise ParameterError(f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}")
         if how.header and not could_be_names(fields):
             # The first row, a person's data, would become the column names, which every model file shows.
             raise ParameterError(
@@ -265,9 +256,7 @@ def _separator(first: str, name: Path, how: "FileParams") -> str:
         return ";" if how.decimal == "," else ","
     if len(candidates) > 1:
         marks = " and ".join(_NAMED[mark] for mark in candidates)
-        raise ParameterError(
-            f"{verbatim(str(name))} has {marks} equally often in its header line. Say which with {{separator}}"
-        )
+        raise ParameterError(f"{verbatim(str(name))} has {marks} equally often in its header line. Say which with {{separator}}")
     return candidates[0]
 
 
@@ -401,10 +390,7 @@ class _Blocks:
             return True
         try:
             rows = csv.reader(
-                io.StringIO(chunk.decode(), newline=""),
-                delimiter=self.table.header.separator,
-                quotechar=quote,
-                strict=True,
+                io.StringIO(chunk.decode(), newline=""), delimiter=self.table.header.separator, quotechar=quote, strict=True
             )
             return sum(1 for row in rows if row) == count
         except (UnicodeDecodeError, csv.Error):
@@ -616,9 +602,7 @@ class TextRows:
         if len(fields) != len(header.names):
             message = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
             marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))
-            return ParameterError(
-                verbatim(message) + ". If lines that begin with # are comments, give {comment} '#'" * marked
-            )
+            return ParameterError(verbatim(message) + ". If lines that begin with # are comments, give {comment} '#'" * marked)
         read = zip(self.names, self.places, strict=True)
         bad = tuple(name for name, index in read if self.form.number(fields[index]) is None)
         which = f"column{'s' * (len(bad) > 1)} {join_names(map(repr, bad))}"

@@ -31,10 +31,7 @@ class JsonTable(CellTable):
     def open(cls, source: Path, path: Path, how: "FileParams") -> "JsonTable":
         """The first line is read now."""
         # Lines are read more than once, and a pipe would lose the first of them.
-        require(
-            path.is_file(),
-            f"{path}: jsonl cannot be read from a pipe. Use a file, or send csv or arrow through the pipe",
-        )
+        require(path.is_file(), f"{path}: jsonl cannot be read from a pipe. Use a file, or send csv or arrow through the pipe")
         require_bearable(path)
         first = next(_objects(path, how), None)
         require(first is not None, f"{path} is empty. It needs a JSON object on each line")

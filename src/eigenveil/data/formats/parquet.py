@@ -95,9 +95,7 @@ class ParquetTable(SharedTable):
                 count += size
             if groups:
                 runs.append((part, groups, count))
-        return [
-            replace(self, source=part, parts=(part,), groups=tuple(groups), count=count) for part, groups, count in runs
-        ]
+        return [replace(self, source=part, parts=(part,), groups=tuple(groups), count=count) for part, groups, count in runs]
 
     def dask_frame(self) -> Any:
         import dask.dataframe as dd

@@ -68,9 +68,7 @@ def by_ending(path: Path) -> Format:
         return format_
     advice = [text for candidate in FORMATS for ending, text in candidate.advice.items() if name.endswith(ending)]
     every = ", ".join(sorted(ending for candidate in FORMATS for ending in candidate.suffixes))
-    raise ValueError(
-        f"{path} has the unknown ending {path.suffix!r}" + (f". {advice[0]}" if advice else f"; use one of {every}")
-    )
+    raise ValueError(f"{path} has the unknown ending {path.suffix!r}" + (f". {advice[0]}" if advice else f"; use one of {every}"))
 
 
 def format_of(path: Path, how: "FileParams", *, piped: bool = False) -> Format:
@@ -131,9 +129,7 @@ def require_options(path: Path, how: "FileParams", format_: Format) -> None:
     for name in sorted(set().union(*(candidate.options for candidate in FORMATS)) - format_.options):
         if getattr(how, name) != getattr(plain, name):
             titles = " and ".join(candidate.title for candidate in FORMATS if name in candidate.options)
-            raise ParameterError(
-                f"{{{name}}} is for {titles} files, and {verbatim(str(path))} is {format_.word}. Leave it out"
-            )
+            raise ParameterError(f"{{{name}}} is for {titles} files, and {verbatim(str(path))} is {format_.word}. Leave it out")
 
 
 def require_passthrough(ending: str, schema: Any = None, *, option: str) -> None:
@@ -214,9 +210,7 @@ class FileParams:
         metavar="WHICH",
         none_means="by the ending of the name",
     )
-    header: bool = _of_a_file(
-        "The csv or sheet has no line of column names.", default=True, switch=("--no-header", False)
-    )
+    header: bool = _of_a_file("The csv or sheet has no line of column names.", default=True, switch=("--no-header", False))
     # By number and never by what the lines look like. Only the line that is then the first must be public.
     skip_rows: int = _of_a_file(
         "Leave out so many lines of a csv, or rows of a sheet, above the column names.",
@@ -263,19 +257,12 @@ class FileParams:
         syntax="-9999,unknown",
     )
     quote: str | None = _of_a_file(
-        "The quote character of a csv, or none.",
-        default='"',
-        check=one_character,
-        parse=str,
-        none="none",
-        metavar="CHARACTER",
+        "The quote character of a csv, or none.", default='"', check=one_character, parse=str, none="none", metavar="CHARACTER"
     )
     encoding: str = _of_a_file(
         "The encoding of a csv, such as latin-1 or cp1252.", default="utf-8", check=known_encoding, metavar="NAME"
     )
-    sheet: str | None = _of_a_file(
-        "The sheet of an xlsx file.", default=None, metavar="NAME", none_means="the only one"
-    )
+    sheet: str | None = _of_a_file("The sheet of an xlsx file.", default=None, metavar="NAME", none_means="the only one")
     features: int | None = _of_a_file(
         "The number of columns of an svmlight file, which does not state it. Without this option it is the largest index in the "
         "file, a number from the data.",
@@ -284,9 +271,7 @@ class FileParams:
         short="-d",
         metavar="D",
     )
-    one_based: bool = _of_a_file(
-        "The svmlight file counts its columns from one.", default=False, switch=("--one-based", True)
-    )
+    one_based: bool = _of_a_file("The svmlight file counts its columns from one.", default=False, switch=("--one-based", True))
 
 
 @parameters()

@@ -140,9 +140,7 @@ class Workbook:
                         later = content.get("date1904", "0") in ("1", "true")
             require(bool(sheets), "no sheet")
         by_kind = dict(parts.values())
-        return cls(
-            path=path, sheets=sheets, _texts=by_kind.get("sharedStrings"), _styles=by_kind.get("styles"), _later=later
-        )
+        return cls(path=path, sheets=sheets, _texts=by_kind.get("sharedStrings"), _styles=by_kind.get("styles"), _later=later)
 
     def _part(self, part: str | None) -> Iterator[tuple[str, Any]]:
         """The elements of a part of the file; none if it is left out."""
@@ -474,13 +472,9 @@ class SheetWriter:
         for row in rows:
             self._count += 1
             fits = self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS
-            require(
-                fits, f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet"
-            )
+            require(fits, f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet")
             self._letters += [cell_name(1, index)[:-1] for index in range(len(self._letters), len(row))]
-            cells = "".join(
-                _written(f"{letters}{self._count}", cell) for letters, cell in zip(self._letters, row, strict=False)
-            )
+            cells = "".join(_written(f"{letters}{self._count}", cell) for letters, cell in zip(self._letters, row, strict=False))
             self._file.write(f'<row r="{self._count}">{cells}</row>'.encode())
 
 
@@ -522,14 +516,10 @@ class SheetTable(CellTable):
         book = Workbook.open(path)
         sheets, sheet = list(book.sheets), how.sheet
         if sheet is None and len(sheets) > 1:
-            raise ParameterError(
-                f"{verbatim(f'{path} has several sheets: {join_names(sheets)}')}. Say which with {{sheet}}"
-            )
+            raise ParameterError(f"{verbatim(f'{path} has several sheets: {join_names(sheets)}')}. Say which with {{sheet}}")
         sheet = sheets[0] if sheet is None else sheet
         if sheet not in sheets:
-            raise ParameterError(
-                f"{verbatim(f'{path} has no sheet {sheet!r}; it has {join_names(sheets)}')}. Check {{sheet}}"
-            )
+            raise ParameterError(f"{verbatim(f'{path} has no sheet {sheet!r}; it has {join_names(sheets)}')}. Check {{sheet}}")
         rows = (row for row in book.rows(sheet) if row[0] > how.skip_rows)
         top = list(islice(rows, _TOP))
         where = f"{path}, sheet {sheet!r}"

@@ -276,10 +276,7 @@ def _found(
         people_error=first.people_error,
         note=why,
         guarantee=release.guarantee(
-            COLUMN_TAILS,
-            TableRows(explicit=("the origin", "the scale", "the range of sizes")),
-            people=people,
-            ranges=True,
+            COLUMN_TAILS, TableRows(explicit=("the origin", "the scale", "the range of sizes")), people=people, ranges=True
         ),
         ledger=release.ledger,
     )

@@ -153,13 +153,7 @@ class SmallRelease:
         return () if self.gaps is None else FOUND_GAPS.get(self.gaps.rule, ())
 
     def guarantee(
-        self,
-        released: Sequence[str],
-        rows: TableRows,
-        *,
-        people: float,
-        ranges: bool = False,
-        assumes: tuple[str, ...] = (),
+        self, released: Sequence[str], rows: TableRows, *, people: float, ranges: bool = False, assumes: tuple[str, ...] = ()
     ) -> Guarantee:
         """The guarantee of everything released here, with what is known of the rows and of the number of people.
 

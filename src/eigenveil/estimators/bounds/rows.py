@@ -48,9 +48,7 @@ class Candidate:
     clipped: float  # The share of people whose rows it would clip.
     error: float  # The standard deviation of that share.
     noise: float  # Of a fit with it, over the noise with the smallest candidate. It grows with the square of the bound.
-    bound_usage: (
-        float  # Mean squared norm of clipped rows over the squared bound: what there is to find, over the noise.
-    )
+    bound_usage: float  # Mean squared norm of clipped rows over the squared bound: what there is to find, over the noise.
 
 
 @final
@@ -149,8 +147,7 @@ _DOUBT: Final = 1 / 3
 # No second pass if the noise on its norms would hide a larger share of people than this.
 _HIDDEN: Final = 0.2
 _DOUBTFUL: Final = (
-    "much of this bound is uncertainty about the mean: an origin nearer to it, or a larger epsilon, gives a "
-    "smaller bound"
+    "much of this bound is uncertainty about the mean: an origin nearer to it, or a larger epsilon, gives a smaller bound"
 )
 
 # Without heavy tails, the 0.95 quantile of row norms is at most a few times their median.
@@ -290,9 +287,7 @@ def find_bounds(
     release = SmallRelease.of(X, params)
     public = place_of(release, params)
     where = center_of(params.center, release.dim)
-    search = _Search(
-        release=release, cells=cells, quantile=params.quantile, scale=public.scale, people=release.public_people()
-    )
+    search = _Search(release=release, cells=cells, quantile=params.quantile, scale=public.scale, people=release.public_people())
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
     # The number of steps depends on what is released, so the whole budget is reserved before the first.
     with release.reserved("these bounds") as paid:
@@ -402,9 +397,7 @@ class _Search:
             released, share = (third * released + left * last) / (third + left), third + left
         tails = self.read(released, share=share)
         answer = _read(tails, self.quantile)
-        return self.found(
-            tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True, released=(released, share)
-        )
+        return self.found(tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True, released=(released, share))
 
     def _too_far(self, center: Array | None, reach: float) -> bool:
         """Whether a fit would refuse to search for the mean within `reach` of `center`. This depends on releases alone."""
@@ -499,9 +492,7 @@ class _Search:
             outliers=outliers,
             note=". ".join([*remarks[:1], *(each[0].upper() + each[1:] for each in remarks[1:])]),
             guarantee=self.release.guarantee(
-                (*ROW_TAILS, "the mean", *self.release.counted_entries)
-                if center is not None and searched
-                else ROW_TAILS,
+                (*ROW_TAILS, "the mean", *self.release.counted_entries) if center is not None and searched else ROW_TAILS,
                 TableRows(explicit=("the origin", "the scale", "the center", "the range of norms")),
                 people=tails.people,
             ),
@@ -525,8 +516,7 @@ def _read(tails: TailCounts, quantile: float) -> _Answer:
     if edge is None:
         top = tails.cells.edges[-1]
         return _Answer(
-            None,
-            f"too many rows have a norm above {top:.3g}, the largest in the search. Pass a scale or a wider range (within)",
+            None, f"too many rows have a norm above {top:.3g}, the largest in the search. Pass a scale or a wider range (within)"
         )
     if edge == 0:
         return _Answer(
@@ -538,9 +528,7 @@ def _read(tails: TailCounts, quantile: float) -> _Answer:
         return _Answer(edge, "")
     lowered = 1 - min_beyond / tails.people
     return _Answer(
-        edge,
-        f"at this budget noise hides the few people beyond the {quantile:g} quantile, so this is the {lowered:.2g} "
-        f"quantile",
+        edge, f"at this budget noise hides the few people beyond the {quantile:g} quantile, so this is the {lowered:.2g} quantile"
     )
 
 

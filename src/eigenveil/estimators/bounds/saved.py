@@ -46,9 +46,7 @@ class BoundsFile:
     settings: Mapping[str, Any]  # The parameters of a fit that the file sets.
     fixed: tuple[str, ...]  # Those that belong together, and cannot be given on the command line as well.
     guarantee: "Guarantee"
-    norms: Mapping[float, float] = field(
-        default_factory=dict
-    )  # By the share of people with longer rows, where not noise.
+    norms: Mapping[float, float] = field(default_factory=dict)  # By the share of people with longer rows, where not noise.
     bound_usages: Mapping[float, float] = field(default_factory=dict)  # Of each norm.
     outliers: Any = None  # The numbers of `Outliers`, not checked yet.
 
@@ -56,8 +54,7 @@ class BoundsFile:
     def read(cls, path: Path) -> "BoundsFile":
         """The bounds in `path`; a `ValueError` that names the file if it is anything else."""
         require(
-            path.is_file(),
-            f"--bounds {path} does not exist or is not a file. Make it with `eigenveil bounds --output {path}`",
+            path.is_file(), f"--bounds {path} does not exist or is not a file. Make it with `eigenveil bounds --output {path}`"
         )
         require(
             path.stat().st_size <= LARGEST,
@@ -105,9 +102,7 @@ class BoundsFile:
 
     def merged(self, settings: Mapping[str, Any], explicit: Sequence[str]) -> dict[str, Any]:
         """The `settings` of a command with those of the file put in. The user typed the options `explicit`."""
-        both = [
-            flag(option) for name, option in declared(PrivateParams).items() if name in self.fixed and name in explicit
-        ]
+        both = [flag(option) for name, option in declared(PrivateParams).items() if name in self.fixed and name in explicit]
         require(not both, f"--bounds {self.path} already sets {', '.join(both)}. Leave out one or the other")
         chosen = {name: value for name, value in self.settings.items() if name not in explicit}
         if self.of_columns and "scale" in explicit:
@@ -131,8 +126,7 @@ class BoundsFile:
             return
         other = [f"{new!r} where {old!r} was" for old, new in zip(self.columns, columns, strict=True) if old != new]
         require(
-            not other,
-            f"--bounds {self.path} is for other columns: {join_names(other)}. Run `eigenveil bounds` on this table",
+            not other, f"--bounds {self.path} is for other columns: {join_names(other)}. Run `eigenveil bounds` on this table"
         )
 
     @property

@@ -86,9 +86,7 @@ class ReleasedSpectrum(Text):
             yield f"spectrum: {shown}{more} of row_bound^2, each give or take {self.spectrum.error:.2g}"
             if self.why:
                 yield f"{self.why[0].upper()}{self.why[1:]}."
-            people = f"{self.people:.0f} people" + (
-                f", give or take {self.people_error:.0f}" if self.people_error else ""
-            )
+            people = f"{self.people:.0f} people" + (f", give or take {self.people_error:.0f}" if self.people_error else "")
             yield f"mean squared norm: {self.spectrum.bound_usage:.2g} of row_bound^2 (fill); {people}"
 
 
@@ -198,8 +196,7 @@ def released_spectrum(
     release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours
     require_param(
-        2 <= dim <= _MOST_COLUMNS,
-        f"{{X}} has {dim} column(s), and a spectrum can be released for 2 to {_MOST_COLUMNS} columns",
+        2 <= dim <= _MOST_COLUMNS, f"{{X}} has {dim} column(s), and a spectrum can be released for 2 to {_MOST_COLUMNS} columns"
     )
     bounds = RowBounds.of(params, dim, private=True, sparse=release.rows.sparse, names=release.columns)
     # A bound is required even without a budget, but then no sensitivity is claimed from it.
@@ -208,9 +205,7 @@ def released_spectrum(
     with release.reserved("this spectrum") as paid:
         middle, left, doubt, factors = _center(paid, bounds, where)
         domain = bounds.around(middle.center)
-        private = bounded_spectrum(
-            release.rows, domain=domain, neighbours=near, counted=middle.people is None, factors=factors
-        )
+        private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=middle.people is None, factors=factors)
         released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
         paid,
@@ -364,16 +359,8 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
         totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + observed_share))
         counted = replace(center, people=totals.count if people is None else people, observed=totals.observed)
         return center, 1.0 - count - observed_share, 0.0, _divisors(counted, bounds, multiplier)
-    split = Split(
-        mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=observed_share
-    )
-    search = CenterSearch(
-        bounds=bounds,
-        neighbours=release.neighbours,
-        split=split,
-        people=people,
-        multiplier=multiplier,
-    )
+    split = Split(mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=observed_share)
+    search = CenterSearch(bounds=bounds, neighbours=release.neighbours, split=split, people=people, multiplier=multiplier)
     result = run_pooled(search, release.rows, release.mechanism())
     # The number of people that came with the mean is rough. It is released again, more precisely.
     entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
@@ -408,9 +395,7 @@ def _read(
     - `rows` is what the guarantee says of the rows.
     """
     dim, square = release.dim, domain.radius**2
-    by_value, by_trace, by_count = _factors(
-        domain, release.neighbours, counted=people is None, noise_inflation=noise_inflation
-    )
+    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None, noise_inflation=noise_inflation)
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
     number = float(released[dim + 1] / by_count) if people is None else people
     off = noise / by_count if people is None else 0.0

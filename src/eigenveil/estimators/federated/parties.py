@@ -87,9 +87,7 @@ class Parties:
         self._noise: dict[str, Noise] = {}
         # 0 is the hub. With a seed, every party draws from a seed of its own, or noise would cancel between them.
         self._places = {name: 1 + index for index, name in enumerate(self.names)}
-        self.layout = (
-            star(self.names, hub=hub) if spec.fanout is None else tree(self.names, fanout=spec.fanout, hub=hub)
-        )
+        self.layout = star(self.names, hub=hub) if spec.fanout is None else tree(self.names, fanout=spec.fanout, hub=hub)
         self.above = self.layout.above()
         self.masked: MaskedTerms | None = None
         noise = ProtocolNoise(
@@ -163,9 +161,7 @@ class Parties:
 
     def node(self, name: str) -> Node:
         """The inner node of this name."""
-        return Node(
-            name, above=self.above[name], below=self.layout.below[name], task=self.study, terms=self._patience(name)
-        )
+        return Node(name, above=self.above[name], below=self.layout.below[name], task=self.study, terms=self._patience(name))
 
     def masking(self, *, secret: bytes | None = None) -> SecureAggregator | None:
         """The hub's side of the masks, None without masks."""
@@ -354,9 +350,7 @@ class Parties:
                 if epsilon == 0:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
-            self.ledgers[name] = Ledger.continued(
-                Budget(epsilon, delta), charges, {}, unit=spec.fit.unit, through=self._through
-            )
+            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {}, unit=spec.fit.unit, through=self._through)
         multiplier = math.sqrt(several) / spec.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name))
 
@@ -376,17 +370,11 @@ class Parties:
             new = Ledger.continued(gaussian, charges, {}, unit=unit, through=self._through)
             ledger = self.ledgers.setdefault(name, new)
         return Share(
-            lattice=terms.lattice,
-            ledger=ledger,
-            noise=self._noise_for(name),
-            multiplier=terms.multiplier,
-            several=terms.several,
+            lattice=terms.lattice, ledger=ledger, noise=self._noise_for(name), multiplier=terms.multiplier, several=terms.several
         )
 
 
-def sites_settings(
-    parties: Parties, result: FitResult, *, sites: int, rounds: int | None, sent: int | None
-) -> dict[str, Any]:
+def sites_settings(parties: Parties, result: FitResult, *, sites: int, rounds: int | None, sent: int | None) -> dict[str, Any]:
     """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
     assert isinstance(parties.study, Fit)
     spec, plan = parties.request, parties.request.fit.plan
@@ -449,10 +437,7 @@ def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
     spec, masked = parties.request, parties.masked
     if spec.masks is None or masked is None:
         return HubAndSites(
-            at_sites=spec.at_sites,
-            at_hub=spec.at_hub,
-            tree=spec.fanout is not None,
-            drawn=spec.participation is not None,
+            at_sites=spec.at_sites, at_hub=spec.at_hub, tree=spec.fanout is not None, drawn=spec.participation is not None
         )
     return masked_sites(masked, apart=parties.apart)
 
@@ -466,9 +451,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
         return (Charge("reserved for the whole study", min_mu),)
     if spec.at_hub is not None and (spec.at_sites is None or ledgers[parties.layout.hub].spent_mu <= spec.at_sites.mu):
         return ledgers[parties.layout.hub].charges
-    dearest = max(
-        (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
-    )
+    dearest = max((ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu)
     # Under masks a share is charged for the sum, which already counts a person at all of their sites.
     # A person at k sites is in k releases with independent noise, whose squares of mu add up.
     factor = math.sqrt(spec.person_sites) if spec.masks is None else 1.0
@@ -516,9 +499,7 @@ class FederatedSimulation:
     def verdict(self, result: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
         """The verdict on the fit. The columns may have `names`."""
         # The last round may have drawn few sites, weighted to stand for all.
-        return self.parties.verdict(
-            result, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before
-        )
+        return self.parties.verdict(result, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before)
 
     def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
         return self.parties.member(name, rows, identity=self._identities.get(name))
@@ -559,8 +540,7 @@ class FederatedSimulation:
         """
         require(site in self.members, f"there is no site {site!r}")
         require(
-            site in self._missing,
-            f"{site} was not missing, so its rows cannot change: the answer would mix old and new rows",
+            site in self._missing, f"{site} was not missing, so its rows cannot change: the answer would mix old and new rows"
         )
         self._require_declared(site, rows)
         self._sites[site] = rows

@@ -12,11 +12,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require
 from eigenveil.estimators.checks import PartiesLedger, simulated_network
-from eigenveil.estimators.federated.parties import (
-    FederatedSimulation,
-    federated_guarantee,
-    sites_settings,
-)
+from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
 from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites

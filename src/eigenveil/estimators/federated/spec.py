@@ -123,8 +123,7 @@ def _farthest(name: str, rows: Rows, domain: Domain) -> float:
     require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
     require(farthest < LONGEST / 8, f"{name}: numbers too large to square. Divide the columns by a constant first")
     require(
-        farthest == 0 or farthest > 8 * SHORTEST,
-        f"{name}: numbers too small to square. Multiply the columns by a constant first",
+        farthest == 0 or farthest > 8 * SHORTEST, f"{name}: numbers too small to square. Multiply the columns by a constant first"
     )
     return farthest
 
@@ -272,8 +271,7 @@ def require_legal(
     # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
     several = max(plan.steps, default=1) > 1
     require_param(
-        not private or leaf.has_private_form,
-        f"{{method={method}}} has no private form. Use {{method=auto}}, or {{epsilon=None}}",
+        not private or leaf.has_private_form, f"{{method={method}}} has no private form. Use {{method=auto}}, or {{epsilon=None}}"
     )
     require_param(
         not (several and at_hub is not None),
@@ -325,9 +323,7 @@ def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, pr
         total = sum(sizes.values())
         require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
         require_param(
-            total >= rank,
-            "all sites together have fewer rows than {n_components=}. Ask for fewer components",
-            n_components=rank,
+            total >= rank, "all sites together have fewer rows than {n_components=}. Ask for fewer components", n_components=rank
         )
 
 
@@ -371,9 +367,7 @@ def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
         return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if isinstance(value, tuple):
-            raise ParameterError(
-                f"{{{name}}} must be a number with {{trust=}}, got {{@value}}", trust=params.trust, value=value
-            )
+            raise ParameterError(f"{{{name}}} must be a number with {{trust=}}, got {{@value}}", trust=params.trust, value=value)
     budget = budget_of(epsilon, delta)
     # No bound is known on how far one person moves a site's directions. Only its matrix can be covered, at the site.
     return (budget, None) if params.trust in ("site", "masked") or averages else (None, budget)
@@ -457,9 +451,7 @@ def _plan(params: FederatedParams, dim: int, rank: int, budget: Budget | None, n
     return replace(plan, reason=f"{plan.method}: {DIVIDED}") if divided else plan
 
 
-def _declared(
-    params: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
-) -> DeclaredBounds | None:
+def _declared(params: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None) -> DeclaredBounds | None:
     """What sites declare of their rows, for masks without privacy and without a bound: masked integers need a step."""
     require_param(
         not isinstance(params.scale, str),
@@ -476,18 +468,11 @@ def _declared(
             "them with eigenveil.find_bounds, or with `eigenveil bounds` on the command line"
         )
     return DeclaredBounds.of(
-        info.rows,
-        scale=params.scale,
-        origin=params.origin,
-        center=center,
-        mean_bound=params.mean_bound,
-        gaps=bounds.gaps,
+        info.rows, scale=params.scale, origin=params.origin, center=center, mean_bound=params.mean_bound, gaps=bounds.gaps
     )
 
 
-def pca_fit(
-    spec: FederatedSpec, setting: ProtocolNoise, start: Any, *, align: Literal["procrustes", "sign", "none"]
-) -> Fit:
+def pca_fit(spec: FederatedSpec, setting: ProtocolNoise, start: Any, *, align: Literal["procrustes", "sign", "none"]) -> Fit:
     """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
     fit = spec.fit
     context = TaskContext(neighbours=fit.neighbours, rank=fit.rank, private=fit.private, align=align)

@@ -255,14 +255,11 @@ class PeerParties:
         assert self._among.pairing is not None
         keys = PairKeys(name, identity, self.terms, secret, reproducible=spec.seed is not None)
         return Paired(
-            PairedPart(pairing=self._among.pairing, name=name, ledger=ledger, noise=own, multiplier=self.multiplier),
-            keys,
+            PairedPart(pairing=self._among.pairing, name=name, ledger=ledger, noise=own, multiplier=self.multiplier), keys
         )
 
 
-def peers_settings(
-    parties: PeerParties, result: FitResult, *, peers: int, rounds: int, sent: int | None
-) -> dict[str, Any]:
+def peers_settings(parties: PeerParties, result: FitResult, *, peers: int, rounds: int, sent: int | None) -> dict[str, Any]:
     """The settings of a fit between `peers`, as far as the peer that writes the model knows them. `sent` is in bytes."""
     spec, plan = parties.request, parties.request.fit.plan
     return settings_of(
@@ -351,9 +348,7 @@ class GossipSimulation:
         self.parties = PeerParties(spec, self._names, roster=roster, through=self._whole)
         self.terms, self.ledgers, self.studies = self.parties.terms, self.parties.ledgers, self.parties.studies
         self.peers = {
-            name: self.parties.peer(
-                name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name)
-            )
+            name: self.parties.peer(name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name))
             for name, rows in peers.items()
         }
         self._runtime: LocalPeers | None = None
@@ -372,9 +367,7 @@ class GossipSimulation:
 
     def run(self, *, faults: Faults | None = None) -> FitResult:
         """The result of the first peer that has one. If none has, the error of the first peer that stopped. Runs once."""
-        require(
-            self._runtime is None, "these peers have run, and what they spent is spent. Make new ones for another fit"
-        )
+        require(self._runtime is None, "these peers have run, and what they spent is spent. Make new ones for another fit")
         self._runtime = LocalPeers(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
             with self._whole.reserved():

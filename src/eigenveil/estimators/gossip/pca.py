@@ -25,15 +25,7 @@ from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, ran
 from eigenveil.estimators.federated.spec import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.parties import GossipSimulation, gossip_guarantee, peers_settings
-from eigenveil.estimators.gossip.spec import (
-    GossipSpec,
-    NoiseKind,
-    noise_of,
-    peers_plan,
-    quorum_of,
-    read_graph,
-    require_people,
-)
+from eigenveil.estimators.gossip.spec import GossipSpec, NoiseKind, noise_of, peers_plan, quorum_of, read_graph, require_people
 from eigenveil.estimators.reading import SiteInfo, read_sites
 from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
@@ -89,9 +81,7 @@ class ReadyScores:
         own: dict[str, Bounded] = {}
         if not why_not:
             own = {
-                name: bounded_scores(
-                    own_rows, basis=result.subspace.basis, domain=result.domain, neighbours=spec.fit.neighbours
-                )
+                name: bounded_scores(own_rows, basis=result.subspace.basis, domain=result.domain, neighbours=spec.fit.neighbours)
                 for name, own_rows in rows.items()
             }
         return cls(own, spec.seed, why_not)
@@ -492,11 +482,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, result, counted=self.peers_, since=gossip.since),
             settings=peers_settings(
-                gossip.parties,
-                result,
-                peers=len(self.peers_),
-                rounds=len(self.transcript_),
-                sent=sum(self.traffic_.values()),
+                gossip.parties, result, peers=len(self.peers_), rounds=len(self.transcript_), sent=sum(self.traffic_.values())
             ),
         )
         # After `_set_fitted_attributes`, because scores are computed with the model that it makes.
@@ -610,8 +596,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator
         yield text, UserWarning
     if result.tied:
         text = (
-            f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "
-            "good as these."
+            f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as good as these."
         )
         yield text, UserWarning
     if pca.disagreement_ > _APART and spec.steps is not None:

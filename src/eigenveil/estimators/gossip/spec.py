@@ -81,9 +81,7 @@ _PEOPLE_OF_A_PEER: Final = 1000
 def noise_of(params: GossipParams, budget: Budget | None) -> NoiseKind:
     """The noise on what leaves a peer. Refuses parameters that mean nothing beside it."""
     if budget is None:
-        require_param(
-            params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed"
-        )
+        require_param(params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed")
         require_param(params.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
     require_param(
@@ -195,9 +193,7 @@ def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
         return Graph.named(graph, names)
     if isinstance(graph, str | Path):
         path = Path(graph)
-        require(
-            path.is_file(), f"must be one of {', '.join(KINDS)}, or a file with one edge a line, got {str(graph)!r}"
-        )
+        require(path.is_file(), f"must be one of {', '.join(KINDS)}, or a file with one edge a line, got {str(graph)!r}")
         return Graph.read(path, names)
     if isinstance(graph, Mapping):
         return _of_neighbours(graph, names)
@@ -216,9 +212,7 @@ def _of_neighbours(graph: Mapping[Any, Any], names: tuple[str, ...]) -> Graph:
     pairs = {(_peer(peer, names), _peer(neighbour, names)) for peer, others in graph.items() for neighbour in others}
     for peer, neighbour in sorted(pairs):
         # One-sided neighbours are a typing error, not a directed graph.
-        require(
-            (neighbour, peer) in pairs, f"{peer} has {neighbour} as a neighbour, and {neighbour} does not have {peer}"
-        )
+        require((neighbour, peer) in pairs, f"{peer} has {neighbour} as a neighbour, and {neighbour} does not have {peer}")
     return Graph.of(names, sorted(pairs))
 
 

@@ -64,9 +64,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
             entry_rates = Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
             unclear = unclear_columns(task.gaps, entry_rates.columns, noise=noise, people=sums.weight)
             sums, rates = sums.divided(entry_rates), entry_rates.columns
-        center = (
-            np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
-        )
+        center = np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         sketch, floor = sketch_of(sums, center, rank=n_kept), floor_of(sums)
         change = _change(parties, task, state, sketch.subspace, rank=rank)
     else:
@@ -74,14 +72,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
     return Answer(
-        sketch=sketch,
-        rank=rank,
-        floor=floor,
-        rates=rates,
-        energy=energy,
-        change=change,
-        unclear=unclear,
-        units=spec.scale,
+        sketch=sketch, rank=rank, floor=floor, rates=rates, energy=energy, change=change, unclear=unclear, units=spec.scale
     )
 
 
@@ -123,9 +114,7 @@ def _noise_of_one(parties: SlotParties, task: SlotSums) -> float:
     return scale**2 / 2
 
 
-def slot_verdict(
-    parties: SlotParties, answer: Answer, settings: dict[str, Any], names: tuple[str, ...] | None
-) -> FitVerdict:
+def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any], names: tuple[str, ...] | None) -> FitVerdict:
     """What can be said of the answer, from released numbers alone. The columns may have `names`."""
     spec = parties.spec
     released = None
@@ -155,9 +144,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
     else:
         at_site = spec.trust == "site"
         inner = HubAndSites(
-            at_sites=spec.budget if at_site else None,
-            at_hub=None if at_site else spec.budget,
-            tree=spec.fanout is not None,
+            at_sites=spec.budget if at_site else None, at_hub=None if at_site else spec.budget, tree=spec.fanout is not None
         )
     # Releases about one person add up in mu^2, so each slot has the root of an equal part.
     each = spec.budget.mu / math.sqrt(spec.person_slots)
@@ -226,16 +213,12 @@ class SlotSimulation:
         roster = {name: identity.public for name, identity in identities.items()}
         self.parties = SlotParties(spec, roster=roster, through=self._whole)
         self.members: dict[str, SlotMember | MaskedSlotMember] = {
-            name: self.parties.masked_member(name, identity=identities[name])
-            if identities
-            else self.parties.member(name)
+            name: self.parties.masked_member(name, identity=identities[name]) if identities else self.parties.member(name)
             for name in spec.names
         }
         self.rounds: list[SlotRound] = []
         self.masking = self.parties.masking()
-        self.hub = self.parties.hub(
-            masking=self.masking, watch=self.rounds.append, answer=lambda state: self.answer.arrays()
-        )
+        self.hub = self.parties.hub(masking=self.masking, watch=self.rounds.append, answer=lambda state: self.answer.arrays())
         self.following = 0
         self.answer: Answer = answer_of(self.parties, self.hub.state)
         # Bytes that each party has sent.

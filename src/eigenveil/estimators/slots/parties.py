@@ -194,8 +194,7 @@ def _require_sense(params: SlotStreamParams, *, private: bool, clock: bool) -> N
         "for one",
     )
     require_param(
-        not isinstance(params.scale, str),
-        "{scale} must be public numbers: streams at many sites cannot search for them",
+        not isinstance(params.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
     )
     require_param(
         not tree or (params.trust == "site" if private else params.trust != "masked"),
@@ -223,9 +222,7 @@ def _require_sense(params: SlotStreamParams, *, private: bool, clock: bool) -> N
         "{person_slots} must be at most {slots}, got {@value}",
         value=params.person_slots,
     )
-    require_param(
-        private or not params.one_person_per_site, "{one_person_per_site} is for a private stream. Leave it out"
-    )
+    require_param(private or not params.one_person_per_site, "{one_person_per_site} is for a private stream. Leave it out")
     require_param(
         private or params.missing not in ("counts", "groups"),
         "{missing=} needs {epsilon}: without noise sites send sketches, which cannot be divided by counts. Use {missing=drop} "
@@ -276,9 +273,7 @@ class SlotParties:
         self.spec, self.task = spec, spec.task()
         # Where every charge of a party is kept first, where all of them are in one process.
         self._through = through
-        self.layout = (
-            star(spec.names, hub=hub) if spec.fanout is None else tree(spec.names, fanout=spec.fanout, hub=hub)
-        )
+        self.layout = star(spec.names, hub=hub) if spec.fanout is None else tree(spec.names, fanout=spec.fanout, hub=hub)
         self.above = self.layout.above()
         self.ledgers: dict[str, Ledger] = {}
         self._places = {name: 1 + index for index, name in enumerate(spec.names)}
@@ -352,9 +347,7 @@ class SlotParties:
         self.ledgers[name] = spends
 
         def share(slot: int) -> Share:
-            return Share(
-                lattice=masked.lattice, ledger=spends, noise=self._noise(name, slot), multiplier=masked.multiplier
-            )
+            return Share(lattice=masked.lattice, ledger=spends, noise=self._noise(name, slot), multiplier=masked.multiplier)
 
         return MaskedSlotMember(
             hub=hub,
@@ -368,9 +361,7 @@ class SlotParties:
 
     def node(self, name: str) -> Node:
         """The inner node of this name."""
-        return Node(
-            name, above=self.above[name], below=self.layout.below[name], task=self.task, terms=self._patience(name)
-        )
+        return Node(name, above=self.above[name], below=self.layout.below[name], task=self.task, terms=self._patience(name))
 
     def masking(self, *, secret: bytes | None = None) -> SecureAggregator | None:
         """The hub's side of the masks, None without masks."""

@@ -309,9 +309,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             seed=seed_of(params.random_state),
             columns=None if columns.shown is None else list(columns.shown),
         )
-        require_param(
-            budget is not None or params.row_bound is None, "{row_bound} is for a private stream. Leave it out"
-        )
+        require_param(budget is not None or params.row_bound is None, "{row_bound} is for a private stream. Leave it out")
         self._simulation: SlotSimulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
         self._columns = columns
         self._learn_columns(columns)

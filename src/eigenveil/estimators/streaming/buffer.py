@@ -88,9 +88,7 @@ def as_kind(rows: Any, *, sparse: bool, gaps: bool = False) -> Any:
         return rows
     if not sparse:
         return rows.toarray()
-    require_param(
-        gaps or not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
-    )
+    require_param(gaps or not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps")
     return sp.csr_array(rows)
 
 

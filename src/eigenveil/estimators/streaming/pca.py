@@ -427,8 +427,7 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         with other noise, and charged once. While this stream lives, the file of a private one with real noise cannot be resumed.
         """
         require(
-            os.name == "posix" or self.epsilon is None,
-            "a private stream can write checkpoints only where files can be locked",
+            os.name == "posix" or self.epsilon is None, "a private stream can write checkpoints only where files can be locked"
         )
         self._write_state(path, notes, stays=True)
 
@@ -537,13 +536,9 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
     n_components_ = property(attrgetter("subspace_.rank"), doc="The current number of components.")
     explained_variance_ = property(attrgetter("model_.explained_variance"), doc="The variance along each, (k,).")
     explained_variance_ratio_ = property(attrgetter("model_.explained_variance_ratio"), doc="Its share, (k,).")
-    noise_floor_ = property(
-        attrgetter("model_.noise_floor"), doc="Variance that noise exceeds in one look of a hundred."
-    )
+    noise_floor_ = property(attrgetter("model_.noise_floor"), doc="Variance that noise exceeds in one look of a hundred.")
     n_above_noise_ = property(attrgetter("model_.n_above_noise"), doc="How many components are above the noise floor.")
-    warnings_ = property(
-        attrgetter("model_.warnings"), doc="What seems wrong, and what mends it. Empty if all is well."
-    )
+    warnings_ = property(attrgetter("model_.warnings"), doc="What seems wrong, and what mends it. Empty if all is well.")
     bound_usage_ = property(attrgetter("_verdict.bound_usage"), doc="As in `PrivatePCA`, None without privacy.")
     clipped_fraction_ = property(attrgetter("_verdict.clipped"), doc="As in `PrivatePCA`, of the first block.")
     ledger_ = property(attrgetter("_current.ledger"), doc="What was charged.")
@@ -725,14 +720,10 @@ class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimato
         """The chosen columns of a batch, and whose rows they are. A batch that is `ready` has a column for the person at most."""
         marks = None
         if self.person is not None:
-            require_param(
-                not stays_there(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
-            )
+            require_param(not stays_there(X), "{person} is for batches in this process: a stream takes Dask batches row by row")
             # A list would hold the ids of people, which no error may quote.
             require_param(isinstance(self.person, str), "{person} must be the name of a column of the rows")
-            require_param(
-                self.person in (column_names(X) or ()), "{person=} names no column of {X}", person=self.person
-            )
+            require_param(self.person in (column_names(X) or ()), "{person=} names no column of {X}", person=self.person)
             marks = person_marks(X, self.person)
         if not ready:
             return select_columns(X, self, fitting=not begun, labels=self._names(), alike=True)[0], marks

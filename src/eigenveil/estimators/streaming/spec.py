@@ -32,17 +32,7 @@ from eigenveil.tasks.totals import Totals
 from eigenveil.trackers import EnergyBounds, merge_sketches, published_as, publishing
 from eigenveil.trackers.sums import as_block_rows
 
-__all__ = [
-    "Answer",
-    "Merged",
-    "Placement",
-    "StreamSpec",
-    "require_sense",
-    "search",
-    "stream_guarantee",
-    "terms_of",
-    "units_in",
-]
+__all__ = ["Answer", "Merged", "Placement", "StreamSpec", "require_sense", "search", "stream_guarantee", "terms_of", "units_in"]
 
 
 @final
@@ -136,9 +126,7 @@ class Merged:
         # A stream must have a name. The empty one stands for none, and `and_stream` drops it.
         return cls(sketch=Sketch.empty(dim), streams=("",))
 
-    def and_stream(
-        self, answer: Answer, guarantee: Guarantee, *, streams: tuple[str, ...], rank: int, center: bool
-    ) -> "Merged":
+    def and_stream(self, answer: Answer, guarantee: Guarantee, *, streams: tuple[str, ...], rank: int, center: bool) -> "Merged":
         """With the answer of one more stream, and all that it had taken over, truncated to `rank` directions.
 
         The weight lost so far is in the merged sketch then, and a new one starts at one.
@@ -185,9 +173,7 @@ class StreamSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person(
-            source="stream", grouped=self.person is not None, max_parts=self.person_blocks, column=self.person
-        )
+        return Person(source="stream", grouped=self.person is not None, max_parts=self.person_blocks, column=self.person)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -231,12 +217,7 @@ def require_sense(params: StreamingParams) -> None:
 
 
 def terms_of(
-    params: StreamingParams,
-    dim: int,
-    *,
-    sparse: bool,
-    plan: StreamPlan | None = None,
-    names: tuple[str, ...] | None = None,
+    params: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None, names: tuple[str, ...] | None = None
 ) -> StreamSpec:
     """The spec of a stream of `dim` columns, from checked parameters. A resumed stream keeps its `plan`.
 
@@ -345,9 +326,7 @@ class Placement:
     bound: float | None = None  # The norm to clip at, None until the first block has found one.
     scale: Array | None = None  # The units of the columns, (d,).
     rates: Rates | None = None  # Of entries that may be missing, None until they are counted, or if none are.
-    clipped: float | None = (
-        None  # About the share of people in the first block whose rows are beyond a bound found there.
-    )
+    clipped: float | None = None  # About the share of people in the first block whose rows are beyond a bound found there.
     norms: tuple[float, ...] | None = None  # The released norms that stand out from the noise.
     outliers: Outliers | None = None  # What may lie beyond them.
 
@@ -360,9 +339,7 @@ class Placement:
     def found(self, terms: StreamSpec) -> "Placement":
         """What was found, for a state file, and nothing that was given."""
         bounds = terms.bounds
-        return replace(
-            self, bound=self.bound if bounds.finds_bound else None, scale=self.scale if bounds.finds_scale else None
-        )
+        return replace(self, bound=self.bound if bounds.finds_bound else None, scale=self.scale if bounds.finds_scale else None)
 
     def resumed(self, terms: StreamSpec) -> "Placement":
         """With what was given, after `found`. What no search can have found is refused."""
@@ -469,9 +446,7 @@ def _of_more(center: Center, times: float) -> Center:
     people = None if center.people is None else center.people * times
     # Among many more rows another pass pays, even if the last one did not.
     far = center.far or times >= 2
-    return replace(
-        center, people=people, far=far, observed=None if center.observed is None else center.observed * times
-    )
+    return replace(center, people=people, far=far, observed=None if center.observed is None else center.observed * times)
 
 
 def units_in(rows: Any) -> Array:

@@ -195,9 +195,7 @@ def _header_in(path: Path) -> dict[str, Any]:
     return header if isinstance(header, dict) else {}
 
 
-def taken_from(
-    path: Path, *, stays: bool = False
-) -> tuple[dict[str, Any], dict[str, Any], Path | None, IO[bytes] | None]:
+def taken_from(path: Path, *, stays: bool = False) -> tuple[dict[str, Any], dict[str, Any], Path | None, IO[bytes] | None]:
     """Arrays and header of an undamaged state file, and what was claimed if it is a private stream.
 
     That is its new path, or the file itself, locked, if it `stays` where it is until the next checkpoint replaces it.
@@ -291,9 +289,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
 
 def _parts(tree: Any, arrays: Mapping[str, Any]) -> tuple[Any, Merged | None, Placement, Any, Center | None, Any]:
     """The tracker's state, what was merged, where rows lie and around what, the search that waits, columns without an entry."""
-    state, merged, placement, center, searching, unseen = restored(
-        tree, arrays, more=(Merged, Placement, Center, Rates)
-    )
+    state, merged, placement, center, searching, unseen = restored(tree, arrays, more=(Merged, Placement, Center, Rates))
     for part, kind in ((merged, Merged), (center, np.ndarray), (searching, Center), (unseen, np.ndarray)):
         require(part is None or isinstance(part, kind), "its parts are not those of a stream")
     require(isinstance(placement, Placement), "its parts are not those of a stream")
@@ -333,9 +329,7 @@ def _ledger(header: Mapping[str, Any], ledger: Ledger | None, unit: PrivacyUnit)
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
         if name is not None:
             # A file has their charge, and not which slots it was for. Only those of this stream.
-            ledger.adopt(
-                {series: held for series, held in _series(stored).items() if series.startswith(f"{header['series']}: ")}
-            )
+            ledger.adopt({series: held for series, held in _series(stored).items() if series.startswith(f"{header['series']}: ")})
         return ledger
     if ledger is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
@@ -347,10 +341,7 @@ def _ledger(header: Mapping[str, Any], ledger: Ledger | None, unit: PrivacyUnit)
 
 def _series(stored: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
     """The slots that a ledger had counted."""
-    return {
-        name: (int(n), int(p), float(o), tuple(map(float, largest)))
-        for name, (n, p, o, largest) in stored["series"].items()
-    }
+    return {name: (int(n), int(p), float(o), tuple(map(float, largest))) for name, (n, p, o, largest) in stored["series"].items()}
 
 
 def _ledger_facts(stream: Stream) -> dict[str, Any] | None:

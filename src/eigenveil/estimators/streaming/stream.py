@@ -28,15 +28,7 @@ from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.buffer import OpenBlock, PeopleSeen, in_units, placed, still_unseen
-from eigenveil.estimators.streaming.spec import (
-    Answer,
-    Merged,
-    Placement,
-    StreamSpec,
-    search,
-    stream_guarantee,
-    units_in,
-)
+from eigenveil.estimators.streaming.spec import Answer, Merged, Placement, StreamSpec, search, stream_guarantee, units_in
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
 from eigenveil.privacy.guarantee import Guarantee
@@ -135,9 +127,7 @@ class Stream:
         if self.closed is not None:
             raise EigenveilError(self.closed)
         if self.private and this_process() != self._process:
-            raise EigenveilError(
-                "this is a forked copy of a private stream. Only the process that began it can continue"
-            )
+            raise EigenveilError("this is a forked copy of a private stream. Only the process that began it can continue")
 
     def require_room(self, more: int) -> None:
         """Refuse rows beyond the horizon, before any of them is taken."""
@@ -146,8 +136,7 @@ class Stream:
         if horizon is None:
             return
         require_param(
-            self.rows + more <= horizon,
-            f"these rows would exceed the {{horizon}} of {horizon} rows. None of them was taken",
+            self.rows + more <= horizon, f"these rows would exceed the {{horizon}} of {horizon} rows. None of them was taken"
         )
         # A synchronisation that ends a block early makes two blocks of it.
         block = self.terms.plan.block
@@ -268,9 +257,7 @@ class Stream:
             twice = set(names) & {self.series, *mine.streams}
             require(not twice, "these streams were merged before, and rows would count twice")
             width = self._width(answer.sketch)
-            self.merged = mine.and_stream(
-                answer, other.guarantee(), streams=names, rank=width, center=self.terms.center
-            )
+            self.merged = mine.and_stream(answer, other.guarantee(), streams=names, rank=width, center=self.terms.center)
 
     def _require_like(self, other: "Stream") -> None:
         """Refuse a stream that cannot be merged into this one. A copy can be: it has released numbers only."""
@@ -279,8 +266,7 @@ class Stream:
         mine, theirs = self.terms, other.terms
         require(self.private == other.private, "a private stream and one without privacy cannot be merged")
         require(
-            mine.bounds.dim == theirs.bounds.dim,
-            f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
+            mine.bounds.dim == theirs.bounds.dim, f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged"
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
         for stream in (self, other):
@@ -492,9 +478,7 @@ class Stream:
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
             # All directions only if other streams are added: those may raise any of them.
-            sketch = tracker.sketch(
-                state, max_rank=None if whole or self.merged is not None else rank + terms.oversample
-            )
+            sketch = tracker.sketch(state, max_rank=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
             # Weights fade with every block, and blocks that are not released must not show. A private stream shows the
@@ -512,13 +496,7 @@ class Stream:
             # Fewer rows than components have fewer directions, unless merged streams add more.
             rank = max(1, min(rank, rows))
         return Answer(
-            sketch=sketch,
-            rank=rank,
-            floor=floor,
-            rows=rows,
-            energy=sketch.energy,
-            change=change,
-            units=self.place.scale,
+            sketch=sketch, rank=rank, floor=floor, rows=rows, energy=sketch.energy, change=change, units=self.place.scale
         )
 
     def _width(self, *sketches: Sketch) -> int:
@@ -547,11 +525,7 @@ class Stream:
         )
         return plan.kind.make(
             TrackerTerms(
-                rank=terms.rank,
-                oversample=terms.oversample,
-                horizon=plan.horizon_blocks,
-                seed=terms.seed or 0,
-                sums=sums,
+                rank=terms.rank, oversample=terms.oversample, horizon=plan.horizon_blocks, seed=terms.seed or 0, sums=sums
             )
         )
 
@@ -614,9 +588,7 @@ class Stream:
                 "held_file": None,
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
-            state["closed"] = (
-                "this is a copy of a private stream with what was released. Only the original can continue"
-            )
+            state["closed"] = "this is a copy of a private stream with what was released. Only the original can continue"
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

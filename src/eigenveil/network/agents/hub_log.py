@@ -72,9 +72,7 @@ class LogEntry:
     def of(cls, cause: Cause, released: bytes | None, *, outcome: bytes | None = None) -> "LogEntry":
         """The entry of a move with this cause."""
         # What is "due" or "rejoined" moves no hub.
-        return cls(
-            kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, outcome=outcome
-        )
+        return cls(kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, outcome=outcome)
 
 
 @final
@@ -169,9 +167,7 @@ class HubLog:
             for kind, sender, data, released, outcome in cursor.execute(
                 "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
             ):
-                yield LogEntry(
-                    kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, outcome=outcome
-                )
+                yield LogEntry(kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, outcome=outcome)
 
     def add(self, event: LogEntry) -> None:
         """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
@@ -247,27 +243,16 @@ class ReplayMechanism(Mechanism):
     def require_all_given(self) -> None:
         """Refuse to go on after a replay that did not use every release that was put back."""
         if self._stored:
-            raise ProtocolError(
-                "the transcript has releases that this hub does not make: it belongs to another study or version"
-            )
+            raise ProtocolError("the transcript has releases that this hub does not make: it belongs to another study or version")
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         return self._replayed(self.through.release(private, label=label, share=share, slot=slot))
 
     def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
+        self, slices: Iterable[Array], *, dim: int, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Iterator[Array]:
         """The same, slice by slice; charged before the first slice is asked for."""
-        released = release_columns(
-            self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
-        )
+        released = release_columns(self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
         # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
         return map(self._replayed, released)
 
@@ -280,9 +265,7 @@ class ReplayMechanism(Mechanism):
         before = self._stored.popleft()
         # A shape is all that can be compared: the noise just drawn differs from the old one by design.
         if before.shape != released.shape:
-            raise ProtocolError(
-                "the transcript has other releases than this hub makes: it belongs to another study or version"
-            )
+            raise ProtocolError("the transcript has other releases than this hub makes: it belongs to another study or version")
         return before
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -303,9 +286,7 @@ class DurableHub(DurableParty):
             return mechanism if self._memory is None else self._memory
 
         masking = parties.masking(secret=transcript.secret)
-        self.party: Hub[Any] = parties.hub(
-            masking=masking, watch=self._note, through=through, asking=self._asked_before
-        )
+        self.party: Hub[Any] = parties.hub(masking=masking, watch=self._note, through=through, asking=self._asked_before)
         # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
         self._question: Question | None = None
         self._parties, self._transcript = parties, transcript

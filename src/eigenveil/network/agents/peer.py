@@ -69,13 +69,7 @@ class PeerAgent(Holder):
     """
 
     def __init__(
-        self,
-        study: StudyFile,
-        *,
-        holding: SiteData,
-        dataset: str,
-        memory: int = MEMORY,
-        **options: Unpack[HolderOptions],
+        self, study: StudyFile, *, holding: SiteData, dataset: str, memory: int = MEMORY, **options: Unpack[HolderOptions]
     ) -> None:
         require(study.topology == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
         super().__init__(study, role="peer", **options)
@@ -110,11 +104,7 @@ class PeerAgent(Holder):
         """
         with self.entered(note) as entered:
             party = self.parties.peer(
-                self.place.name,
-                self._holding.rows,
-                watch=self._round_done,
-                identity=self.keys.identity,
-                secret=entered.secret,
+                self.place.name, self._holding.rows, watch=self._round_done, identity=self.keys.identity, secret=entered.secret
             )
             durable = _DurablePeer(self, party)
             async with self.connected(durable, listen=listen, ready=ready) as runner:
@@ -139,8 +129,7 @@ class PeerAgent(Holder):
                 assert transport is not None
                 # A neighbour that has gone does not need this peer any more.
                 await runner.linger(
-                    seconds=self.study.patience,
-                    over=lambda: self._done.issuperset({*self.hears} & {*transport.connected()}),
+                    seconds=self.study.patience, over=lambda: self._done.issuperset({*self.hears} & {*transport.connected()})
                 )
                 return model
 
@@ -203,8 +192,7 @@ class PeerAgent(Holder):
             columns=self.study.columns,
             clipping=clipping_of(result.domain),
             settings=study_settings(
-                self.study,
-                peers_settings(self.parties, result, peers=len(counted), rounds=len(party.rounds), sent=None),
+                self.study, peers_settings(self.parties, result, peers=len(counted), rounds=len(party.rounds), sent=None)
             ),
         )
 

@@ -88,9 +88,7 @@ def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
     mine = keys.certificate
     # By the identity that others pin, not by the name: an authority could sign a second party of that name.
     party = next((candidate for candidate in study.places if candidate.certificate.public == mine.public), None)
-    require(
-        party is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
-    )
+    require(party is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}")
     assert party is not None
     require(
         party.certificate.key_digest == mine.key_digest,
@@ -244,9 +242,7 @@ class Runner:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         lost: set[str] = set()
-        while missing := set(names) - set(
-            self._agent.counts_as_present(self._present | lost if self._early else self._present)
-        ):
+        while missing := set(names) - set(self._agent.counts_as_present(self._present | lost if self._early else self._present)):
             try:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
@@ -306,9 +302,7 @@ class Runner:
         while not over():
             left = self._until - loop.time()
             try:
-                event = await asyncio.wait_for(
-                    self._transport.events.get(), None if left == math.inf else max(0.0, left)
-                )
+                event = await asyncio.wait_for(self._transport.events.get(), None if left == math.inf else max(0.0, left))
             except TimeoutError:
                 # Forget the wait, so that the next one starts its own clock even with the same number.
                 self._wait = None

@@ -41,14 +41,10 @@ class SiteData:
     people: int  # How many are in it.
     named: bool = True  # Its columns have names. Otherwise they are taken to be those of the study.
     columns: int | None = None  # How many the file has. None if it does not name them.
-    passthrough: Any = (
-        None  # An Arrow table of columns that are written next to the site's own scores. Nothing of it is sent.
-    )
+    passthrough: Any = None  # An Arrow table of columns that are written next to the site's own scores. Nothing of it is sent.
 
     @classmethod
-    def read(
-        cls, path: Path, study: StudyFile, *, dask: bool = False, passthrough: Sequence[str] = (), **how: Any
-    ) -> "SiteData":
+    def read(cls, path: Path, study: StudyFile, *, dask: bool = False, passthrough: Sequence[str] = (), **how: Any) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value.
 
         `passthrough` are names or patterns of columns for the site alone. `how` are the fields of `FileParams`. With `dask` the
@@ -98,8 +94,7 @@ class SiteData:
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
         """The same for rows in memory."""
         require(
-            rows.shape[1] == len(study.columns),
-            f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}",
+            rows.shape[1] == len(study.columns), f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}"
         )
         if rows.sparse:
             # Bounds may fill a sparse table with numbers other than zero.
@@ -194,9 +189,7 @@ class Holder(Agent):
         """Show that the party above has stopped."""
         await super().on_note(runner, sender, note)
         if note == STOPPED:
-            self.on_event(
-                Event("waiting", sender, f"{sender} has stopped. The study continues when it is started again")
-            )
+            self.on_event(Event("waiting", sender, f"{sender} has stopped. The study continues when it is started again"))
 
 
 def account_of(

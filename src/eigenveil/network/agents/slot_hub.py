@@ -252,9 +252,7 @@ class SlotHubAgent(Agent):
                 carrying.cancel()
                 await asyncio.gather(carrying, return_exceptions=True)
 
-    async def _serve(
-        self, runner: Runner, carrying: "asyncio.Future[None]", show: Callable[["SlotHubAgent"], None]
-    ) -> None:
+    async def _serve(self, runner: Runner, carrying: "asyncio.Future[None]", show: Callable[["SlotHubAgent"], None]) -> None:
         # What a hub that was stopped in the middle of a slot still lacks of it.
         await runner.act(self.durable.begin)
         while not self.durable.over:

@@ -64,9 +64,7 @@ class SlotSiteAgent(Holder):
 
     above: str
 
-    def __init__(
-        self, study: StudyFile, *, dataset: str, memory: int = MEMORY, **options: Unpack[HolderOptions]
-    ) -> None:
+    def __init__(self, study: StudyFile, *, dataset: str, memory: int = MEMORY, **options: Unpack[HolderOptions]) -> None:
         require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil site` with --data")
         super().__init__(study, role="site", **options)
         self.parties = parties = slot_parties_of(study, memory=memory)
@@ -185,12 +183,7 @@ class SlotSiteAgent(Holder):
         await self._tell(runner, *self._following)
 
     async def _follow(
-        self,
-        runner: Runner,
-        durable: DurableSlotSite,
-        follower: Follower,
-        ends: WatchedEnds | None,
-        watching: ExitStack,
+        self, runner: Runner, durable: DurableSlotSite, follower: Follower, ends: WatchedEnds | None, watching: ExitStack
     ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
         slots = _Slots(self, durable, follower)

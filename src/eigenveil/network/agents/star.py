@@ -17,16 +17,7 @@ from eigenveil.model import Model
 from eigenveil.network.agents.hub_log import DurableHub, HubLog
 from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Agent, Runner, progress_in, progress_note
 from eigenveil.network.agents.site_data import Holder, HolderOptions, SiteData, account_of
-from eigenveil.network.agents.steps import (
-    Asked,
-    Cause,
-    DurableParty,
-    Event,
-    LedgerSteps,
-    OnEvent,
-    Outgoing,
-    outgoing_of,
-)
+from eigenveil.network.agents.steps import Asked, Cause, DurableParty, Event, LedgerSteps, OnEvent, Outgoing, outgoing_of
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import federated_model, found_in, parties_of
 from eigenveil.network.rules import MEMORY, limits_of
@@ -55,9 +46,7 @@ class DurableSite(Asked):
         spec, masked, self._whole = parties.request, parties.masked, agent.whole
         questions = parties.most_questions if masked is None else masked.most_messages
         super().__init__(
-            LedgerSteps(
-                agent.ledger, study.digest, number=len(entered.steps), questions=questions, on_event=agent.on_event
-            ),
+            LedgerSteps(agent.ledger, study.digest, number=len(entered.steps), questions=questions, on_event=agent.on_event),
             above=agent.above,
             unwritten="an answer",
             limits=agent.limits,
@@ -142,17 +131,9 @@ class HubAgent(Agent):
     """
 
     def __init__(
-        self,
-        study: StudyFile,
-        *,
-        keys: Keys,
-        transcript: HubLog,
-        memory: int = MEMORY,
-        on_event: OnEvent = lambda event: None,
+        self, study: StudyFile, *, keys: Keys, transcript: HubLog, memory: int = MEMORY, on_event: OnEvent = lambda event: None
     ) -> None:
-        require(
-            study.topology != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
-        )
+        require(study.topology != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`")
         super().__init__(study, keys=keys, role="hub", on_event=on_event)
         self.parties = parties_of(study, memory=memory)
         self.limits = limits_of(study, self.parties.request, "hub", self.parties.masked)
@@ -241,9 +222,7 @@ class NodeAgent(Agent):
 
     above: str
 
-    def __init__(
-        self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None
-    ) -> None:
+    def __init__(self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None) -> None:
         require(study.topology == "tree", f"the study {study.name!r} is not a tree and has no nodes")
         super().__init__(study, keys=keys, role="node", on_event=on_event)
         self.parties: Parties | SlotParties
@@ -314,13 +293,7 @@ class SiteAgent(Holder):
     above: str
 
     def __init__(
-        self,
-        study: StudyFile,
-        *,
-        holding: SiteData,
-        dataset: str,
-        memory: int = MEMORY,
-        **options: Unpack[HolderOptions],
+        self, study: StudyFile, *, holding: SiteData, dataset: str, memory: int = MEMORY, **options: Unpack[HolderOptions]
     ) -> None:
         require(study.topology != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
         super().__init__(study, role="site", **options)
@@ -347,9 +320,7 @@ class SiteAgent(Holder):
         if spec.at_sites is None and spec.at_hub is not None and self.account.private:
             self.whole = Charge("the whole study: the hub adds the noise", spec.at_hub.mu)
 
-    async def run(
-        self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
-    ) -> Model:
+    async def run(self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None) -> Model:
         """Take part until the result is here. `deliver` gets the model before the study is closed in the ledger.
 
         `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger,

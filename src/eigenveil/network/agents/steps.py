@@ -133,9 +133,7 @@ class LedgerSteps:
     them: a reason, or how many there are, could tell about the rows. So they are not among the entries, which may be exported.
     """
 
-    def __init__(
-        self, ledger: DurableLedger, study: str, *, number: int = 0, questions: int = 0, on_event: OnEvent
-    ) -> None:
+    def __init__(self, ledger: DurableLedger, study: str, *, number: int = 0, questions: int = 0, on_event: OnEvent) -> None:
         self._durable_ledger, self._study, self._on_event = ledger, study, on_event
         self.number = number
         # The party has said something that the ledger does not have. Any error before the commit must end this process.
@@ -196,9 +194,7 @@ class Asked(DurableParty):
 
     party: Any
 
-    def __init__(
-        self, in_ledger: LedgerSteps, *, above: str, unwritten: str, limits: MessageLimits, on_event: OnEvent
-    ) -> None:
+    def __init__(self, in_ledger: LedgerSteps, *, above: str, unwritten: str, limits: MessageLimits, on_event: OnEvent) -> None:
         super().__init__(limits=limits, on_event=on_event)
         self._in_ledger, self._above, self._unwritten = in_ledger, above, unwritten
 

@@ -60,17 +60,14 @@ class BlockPower(Tracker[BlockPowerState]):
     def __post_init__(self) -> None:
         require_rank(self.rank)
         require(
-            self.block is None or self.block >= self.rank,
-            f"block must have at least rank = {self.rank} rows, got {self.block}",
+            self.block is None or self.block >= self.rank, f"block must have at least rank = {self.rank} rows, got {self.block}"
         )
 
     def start(self, dim: int) -> BlockPowerState:
         """A random basis and an empty block."""
         require_rank(self.rank, dim)
         basis = start_basis(dim, rank=self.rank, seed=self.seed)
-        return BlockPowerState(
-            basis=basis, sizes=read_only(np.zeros(self.rank)), product=_zero_like(basis), blocks=0, held=0
-        )
+        return BlockPowerState(basis=basis, sizes=read_only(np.zeros(self.rank)), product=_zero_like(basis), blocks=0, held=0)
 
     def step(self, state: BlockPowerState, rows: Any, mechanism: Mechanism) -> BlockPowerState:
         """The product with `rows` added, and a new basis for each finished block."""
@@ -107,9 +104,7 @@ def _finish(state: BlockPowerState) -> BlockPowerState:
     directions = vectors[:, sizes > _ROUNDING * sizes[0]]
     if directions.shape[1] < rank:
         vectors = np.hstack([directions, complement(state.basis, directions)])[:, :rank]
-    return BlockPowerState(
-        basis=read_only(vectors), sizes=read_only(sizes), product=empty, blocks=state.blocks + 1, held=0
-    )
+    return BlockPowerState(basis=read_only(vectors), sizes=read_only(sizes), product=empty, blocks=state.blocks + 1, held=0)
 
 
 def _zero_like(basis: Array) -> Array:

@@ -30,14 +30,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declare import param, parameters, redeclare, registered
-from eigenveil.params.values import (
-    Integer,
-    InvalidValue,
-    fraction,
-    listed,
-    numbers_from,
-    pair_of,
-)
+from eigenveil.params.values import Integer, InvalidValue, fraction, listed, numbers_from, pair_of
 
 
 def local_steps_of(value: Any) -> Any:
@@ -231,17 +224,7 @@ class Rounds(Stopping):
 
 @parameters(panel="Method", section="task")
 class FederatedParams(
-    Whitening,
-    Waiting,
-    Rounds,
-    HubMethod,
-    HubParams,
-    Places,
-    Protection,
-    MissingParams,
-    PooledBounds,
-    PairBudget,
-    Components,
+    Whitening, Waiting, Rounds, HubMethod, HubParams, Places, Protection, MissingParams, PooledBounds, PairBudget, Components
 ):
     """The parameters of `FederatedPCA`."""
 

@@ -51,9 +51,7 @@ EPSILON_SCALE: Final = (
     "chance is 50%. Up to 10 is reasonable (82%), and more is weak."
 )
 EPSILON_HELP: Final = f"How much the result may depend on one person: smaller is more private. {EPSILON_SCALE}"
-DELTA_HELP: Final = (
-    "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people."
-)
+DELTA_HELP: Final = "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people."
 # Limits for study files, which come from others: no number may overflow.
 LARGEST_COUNT: Final = 1_000_000
 EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
@@ -83,12 +81,7 @@ EPSILON_LIMIT: Final = Limit(
 )
 
 DELTA_LIMIT: Final = Limit(
-    section="budget",
-    key="study_delta",
-    kind="most",
-    help="The largest delta of one study.",
-    default=1e-5,
-    check=DELTA_IN_FILE,
+    section="budget", key="study_delta", kind="most", help="The largest delta of one study.", default=1e-5, check=DELTA_IN_FILE
 )
 
 TRUST_LIMIT: Final = Limit(
@@ -420,10 +413,7 @@ class Waiting:
         recorded=False,
     )
     retries: int = param(
-        "How often to ask again before proceeding without an answer.",
-        default=4,
-        check=Integer(min=0, max=1000),
-        recorded=False,
+        "How often to ask again before proceeding without an answer.", default=4, check=Integer(min=0, max=1000), recorded=False
     )
 
 
@@ -503,9 +493,7 @@ def groups_of_columns(value: Any) -> str:
             raise expected
         parts = [[str(name) for name in group] for group in value]
         if any("," in name or ";" in name for group in parts for name in group):
-            raise InvalidValue(
-                "names without commas and semicolons. Write a pattern for such a name, with ? in their place"
-            )
+            raise InvalidValue("names without commas and semicolons. Write a pattern for such a name, with ? in their place")
         value = ";".join(",".join(group) for group in parts)
     # One text for both forms, so that a study file, a model and a command line have the same.
     groups = [[name.strip() for name in group.split(",")] for group in value.split(";")]

@@ -23,17 +23,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declare import declared, param, parameters, redeclare, registered
-from eigenveil.params.values import (
-    Integer,
-    InvalidValue,
-    Numbers,
-    Vector,
-    bytes_from,
-    length,
-    real,
-    scale_from,
-    scale_value,
-)
+from eigenveil.params.values import Integer, InvalidValue, Numbers, Vector, bytes_from, length, real, scale_from, scale_value
 
 SPECTRUM: Final = "What is known of the spectrum (one of these, or nothing)"
 SHOWN: Final = "What is shown"
@@ -95,11 +85,7 @@ class _Cost:
         opt_out=None,
     )
     delta: float = redeclare(
-        BudgetParams,
-        "delta",
-        default=MISSING,
-        required_with=None,
-        missing="It must be well below one over the number of people.",
+        BudgetParams, "delta", default=MISSING, required_with=None, missing="It must be well below one over the number of people."
     )
     center: Literal["private"] | Vector | None = redeclare(
         Clipping,
@@ -186,23 +172,13 @@ class _Affordable:
         applies_when=None,
         panel=_SITES,
     )
-    blocks: int | None = param(
-        "For streams: the number of blocks.", default=None, check=Integer(min=1), none_means="planned"
-    )
+    blocks: int | None = param("For streams: the number of blocks.", default=None, check=Integer(min=1), none_means="planned")
     rounds: int | None = param("The largest number of rounds.", default=None, check=Integer(min=1), none_means="any")
     traffic: int | None = param(
-        "The most that one site may send in all, such as 10MB.",
-        default=None,
-        parse=bytes_from,
-        metavar="BYTES",
-        none_means="any",
+        "The most that one site may send in all, such as 10MB.", default=None, parse=bytes_from, metavar="BYTES", none_means="any"
     )
     memory_limit: int | None = param(
-        "The most memory that one holder of rows may use.",
-        default=None,
-        parse=bytes_from,
-        metavar="BYTES",
-        none_means="1GiB",
+        "The most memory that one holder of rows may use.", default=None, parse=bytes_from, metavar="BYTES", none_means="1GiB"
     )
     methods: list[str] | None = param(
         "Compare only these; repeat it for several. A name such as covariance, or one of a setting, such as masked/krylov.",

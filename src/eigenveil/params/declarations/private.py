@@ -21,17 +21,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declare import OptOut, param, parameters, redeclare, registered
-from eigenveil.params.values import (
-    LONGEST,
-    SHORTEST,
-    Integer,
-    InvalidValue,
-    Numbers,
-    Vector,
-    as_float,
-    components_from,
-    length,
-)
+from eigenveil.params.values import LONGEST, SHORTEST, Integer, InvalidValue, Numbers, Vector, as_float, components_from, length
 
 
 def components_of(value: Any) -> int | float:
@@ -68,11 +58,7 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
         default="auto",
         among=registered("eigenveil.methods", "AT_CURATOR"),
     )
-    oversample: int | None = param(
-        "For power: how many vectors beyond the components.",
-        default=None,
-        like=OVERSAMPLE,
-    )
+    oversample: int | None = param("For power: how many vectors beyond the components.", default=None, like=OVERSAMPLE)
     rounds: int | None = param(
         # Each round divides the budget further, so more would only add noise.
         "For power: how many rounds of noisy products.",

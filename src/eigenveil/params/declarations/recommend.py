@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.federated import HubParams
-from eigenveil.params.declarations.groups import (
-    COMPONENTS,
-    HERE,
-    NO_PRIVACY,
-    SURVIVORS_HELP,
-    BudgetParams,
-    Seed,
-    Waiting,
-)
+from eigenveil.params.declarations.groups import COMPONENTS, HERE, NO_PRIVACY, SURVIVORS_HELP, BudgetParams, Seed, Waiting
 from eigenveil.params.declare import param, parameters, redeclare
 from eigenveil.params.values import Integer, Numbers, real
 
@@ -31,10 +23,7 @@ class ReadingParams:
     user: str = param("The column that says who.", default="user", metavar="COLUMN")
     item: str = param("The column that says what.", default="item", metavar="COLUMN")
     value: str | None = param(
-        "The column of ratings, or of 1 and 0.",
-        default=None,
-        metavar="COLUMN",
-        none_means="value, if there is such a column",
+        "The column of ratings, or of 1 and 0.", default=None, metavar="COLUMN", none_means="value, if there is such a column"
     )
     min_rating: float | None = param(
         "Lines with a smaller value do not count as interactions.",
@@ -177,8 +166,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         panel="Method",
     )
     history: float | None = param(
-        "About how many items a user has, if you know it without looking at the data. It changes the forecast, and nothing "
-        "else.",
+        "About how many items a user has, if you know it without looking at the data. It changes the forecast, and nothing else.",
         default=None,
         check=real("a positive number of items", lambda number: 0 < number < 1e12),
         metavar="ITEMS",

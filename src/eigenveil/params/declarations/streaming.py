@@ -56,10 +56,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(
-        "How many components. With {adapt}, how many at the start.",
-        kw_only=False,
-        like=COMPONENTS,
-        panel="",
+        "How many components. With {adapt}, how many at the start.", kw_only=False, like=COMPONENTS, panel=""
     )
     # Declared anew for its help: "the result" of a fit is one, and a stream has many.
     epsilon: float | None = redeclare(
@@ -94,10 +91,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         check=stream_center,
     )
     origin: Numbers | None = redeclare(
-        Bounds,
-        "origin",
-        help="Where a private stream looks for the mean: one number, or one per column.",
-        syntax=None,
+        Bounds, "origin", help="Where a private stream looks for the mean: one number, or one per column.", syntax=None
     )
     scale: Literal["private"] | Numbers | None = redeclare(
         Bounds,
@@ -202,9 +196,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
 def _known_length(value: Any) -> Any:
     """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
     if isinstance(value, str):
-        raise InvalidValue(
-            "a number that you know without looking at the data: streams at many sites cannot search for one"
-        )
+        raise InvalidValue("a number that you know without looking at the data: streams at many sites cannot search for one")
     return length(value)
 
 
@@ -321,10 +313,7 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
     missing_groups: Any = redeclare(MissingParams, "missing_groups")
     missing_fill: Any = redeclare(MissingParams, "missing_fill")
     oversample: int | None = redeclare(
-        StreamingParams,
-        "oversample",
-        help="Without noise: directions that a site sends beyond the components.",
-        section="task",
+        StreamingParams, "oversample", help="Without noise: directions that a site sends beyond the components.", section="task"
     )
     deadline: float = redeclare(Waiting, "deadline")
     retries: int = redeclare(Waiting, "retries")

@@ -115,9 +115,7 @@ class StreamStudy:
         section="study",
         surfaces=_WRITTEN,
     )
-    slots: int | None = redeclare(
-        SlotParams, "slots", default=None, none_means="no streams", surfaces=_WRITTEN, panel=_STREAMS
-    )
+    slots: int | None = redeclare(SlotParams, "slots", default=None, none_means="no streams", surfaces=_WRITTEN, panel=_STREAMS)
     # By rows or by the clock. `network.study.rules` checks that a study of streams says exactly one of them.
     slot_rows: int | None = param(
         "A slot ends after so many rows at a site.",
@@ -176,12 +174,7 @@ class PeerStudy(StudyTerms, GossipParams):
 
     topology: Literal["gossip"] = param("gossip: peers talk to their neighbours, without a hub.")
     graph: Any = redeclare(
-        GossipParams,
-        "graph",
-        default=None,
-        help="Who talks to whom: pairs of names.",
-        details=None,
-        none_means="that of kind",
+        GossipParams, "graph", default=None, help="Who talks to whom: pairs of names.", details=None, none_means="that of kind"
     )
     quorum: int | float | None = redeclare(GossipParams, "quorum", none_means="more than half")
     kind: str | None = param(
@@ -209,10 +202,7 @@ class PeerStudy(StudyTerms, GossipParams):
 
 # What only a simulation has, such as participation. A command must not ask for it, because no study file could say it.
 _FOREIGN: Final = tuple(
-    name
-    for kind in (HubStudy, PeerStudy)
-    for name, entry in declared(kind).items()
-    if "study" not in entry.param.surfaces
+    name for kind in (HubStudy, PeerStudy) for name, entry in declared(kind).items() if "study" not in entry.param.surfaces
 )
 
 
@@ -260,14 +250,10 @@ NewStudy: Final = merge_params(
             "repeated), or decay:4 (FedPower (3.15))."
         },
         epsilon={
-            "help": declared(BudgetParams)["epsilon"].param.help
-            + " With {trust=both} a pair such as 3,1: against the hub, and "
-            "against everyone else.",
+            "help": declared(BudgetParams)["epsilon"].param.help + " With {trust=both} a pair such as 3,1: against the hub, and "
+            "against everyone else."
         },
-        graph={
-            "help": f"Peers talk to their neighbours on this graph, without a hub: {GRAPHS}.",
-            "none_means": "a hub",
-        },
+        graph={"help": f"Peers talk to their neighbours on this graph, without a hub: {GRAPHS}.", "none_means": "a hub"},
         noise={"none_means": "pairwise with --epsilon"},
         quorum={
             "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from then on. "
@@ -311,9 +297,7 @@ def limited(cls: type, section: str) -> list[tuple[Declared, Limit]]:
     return sorted((pair for pair in pairs if pair[1].section == section), key=lambda pair: pair[1].key)
 
 
-def limiting(
-    section: str, kinds: Iterable[type] = (FederatedParams, GossipParams)
-) -> Callable[[type[Kind]], type[Kind]]:
+def limiting(section: str, kinds: Iterable[type] = (FederatedParams, GossipParams)) -> Callable[[type[Kind]], type[Kind]]:
     """Give a class, before `parameters`, a key for each limit on a parameter in this section."""
     every = tuple(kinds)
 

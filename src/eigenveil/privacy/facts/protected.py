@@ -14,9 +14,7 @@ from eigenveil.core.unit import Neighbours, PrivacyUnit
 
 __all__ = ["Person", "SlottedRows", "StreamRows", "TableRows", "User", "UserHistories"]
 
-_COLUMNS: Final = (
-    "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
-)
+_COLUMNS: Final = "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
 # Where entries may be missing, that they may be is public, and which ones are is protected.
 _GAPS: Final = (
     "the columns' number, names and types are public, and so is the fact that entries are finite numbers or missing. Which "
@@ -38,8 +36,7 @@ _UNITS: Final = "These units were found privately in the same fit, and their cos
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
     Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out)",
-    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person "
-    "(replace-one)",
+    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person (replace-one)",
 }
 # Without identifiers nothing is known of whole people: two rows of one person would change two rows.
 _ROWS: Final = {
@@ -119,9 +116,7 @@ class Person:
         if self._one_row:
             return _ROWS[neighbours]
         # Without identifiers, "all rows of a person" would promise more than is kept.
-        each = (
-            "" if self.grouped or self.source in ("stream", "slots") else ". No person has more than one row at a site"
-        )
+        each = "" if self.grouped or self.source in ("stream", "slots") else ". No person has more than one row at a site"
         return f"{_PERSONS[neighbours]}{each}"
 
     @property
@@ -135,9 +130,7 @@ class Person:
             yield "which rows of the stream are of the same person is public. It is the same in neighbouring streams"
             return
         if self.source == "slots":
-            several = (
-                f"no person has rows at two sites, two rows in one slot, or rows in more than {self.max_parts} slots"
-            )
+            several = f"no person has rows at two sites, two rows in one slot, or rows in more than {self.max_parts} slots"
             single = "no person has more than one row, over all sites and slots"
             yield "no person has two devices" if self.grouped else single if self.max_parts == 1 else several
             return
@@ -147,9 +140,7 @@ class Person:
             return
         places = f"one {self.source}" if self.max_parts == 1 else f"{self.max_parts} {self.source}s"
         elsewhere = "" if self.source == "table" else f"no person has rows at more than {places}"
-        one_row = (
-            "" if self.grouped else "no person has more than one row" + (" at a site" if self.source == "site" else "")
-        )
+        one_row = "" if self.grouped else "no person has more than one row" + (" at a site" if self.source == "site" else "")
         if elsewhere or one_row:
             yield ", and ".join(text for text in (elsewhere, one_row) if text)
 
@@ -288,22 +279,12 @@ class SlottedRows:
 
     def assumptions(self) -> Iterator[str]:
         # The ledger's proof for slots needs boundaries that no person moves.
-        each = (
-            "given by the clock"
-            if self.clock
-            else "so many rows each"
-            if self.size is None
-            else f"{self.size} rows each"
-        )
+        each = "given by the clock" if self.clock else "so many rows each" if self.size is None else f"{self.size} rows each"
         number = ". The number of rows in each is public, too" if self.counted else ""
         # Where no clock ends the slots, sites tell the hub how far they are.
         ended = "" if self.clock else ". So is the fact that its stream has ended"
         # Where a row is in the slot in which it arrives, the proof of `data.follow.slots` needs the second half.
-        moved = (
-            ". One row moves neither them nor the arrival of other rows"
-            if self.clock
-            else " that depend on no person's row"
-        )
+        moved = ". One row moves neither them nor the arrival of other rows" if self.clock else " that depend on no person's row"
         yield (
             f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "
             f"Whether a site answers for a slot, and when, is public{ended}"

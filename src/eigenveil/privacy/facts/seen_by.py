@@ -175,11 +175,7 @@ class MaskedSites(SeenBy):
     def _fewer(self) -> str:
         lost = self.survivors - self.colluders - self.honest
         few = "one colluder" if self.colluders == 1 else f"{_in_words(self.colluders)} colluders"
-        return (
-            f". That is {self.survivors}, less {few} and {_in_words(lost)} that sparse masks may isolate"
-            if lost > 0
-            else ""
-        )
+        return f". That is {self.survivors}, less {few} and {_in_words(lost)} that sparse masks may isolate" if lost > 0 else ""
 
     def assumptions(self) -> Iterator[str]:
         yield _SITES
@@ -192,8 +188,7 @@ class MaskedSites(SeenBy):
 
     def calibration(self) -> str:
         text = (
-            f"{_IN_ROUNDS}. Sites add shares of whole-number noise. Their sum is rounded Gaussian noise "
-            "(docs/integer-noise.md)"
+            f"{_IN_ROUNDS}. Sites add shares of whole-number noise. Their sum is rounded Gaussian noise (docs/integer-noise.md)"
         )
         # Masks between all sites cannot fail, and then all of delta is for the noise.
         if self.failure == 0:
@@ -236,11 +231,7 @@ class SlotBySlot(SeenBy):
         return self.inner.assumptions()
 
     def calibration(self) -> str:
-        many = (
-            "one slot, whose cost is all that counts"
-            if self.max_slots == 1
-            else f"{self.max_slots} slots, whose costs add up"
-        )
+        many = "one slot, whose cost is all that counts" if self.max_slots == 1 else f"{self.max_slots} slots, whose costs add up"
         return (
             f"{_EXACT}. {_FIXED} the first slot, for all slots together. Slots are disjoint, and a person is in at most {many}. "
             f"One slot alone is released at mu {self.each:.4g}, which is ({self.epsilon:.4g}, {plain(self.delta)})"

@@ -17,17 +17,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.paired import PairedPart, PairedSteps
 from eigenveil.privacy.released import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms, Mixing
-from eigenveil.protocols.keys import (
-    Identity,
-    agree,
-    digest,
-    draw_key,
-    is_public_key,
-    private_key,
-    public_of,
-    signed_by,
-    stream,
-)
+from eigenveil.protocols.keys import Identity, agree, digest, draw_key, is_public_key, private_key, public_of, signed_by, stream
 
 __all__ = ["Averaging", "Outgoing", "PairKeys", "Paired", "Plain", "Sends", "averaging"]
 
@@ -325,20 +315,14 @@ class PairKeys:
         # The first valid key counts: pair noise may already have been drawn from it.
         if origin in self._agreed:
             return
-        genuine = is_public_key(public) and signed_by(
-            self._terms.roster[origin], self._statement(origin, public), signature
-        )
+        genuine = is_public_key(public) and signed_by(self._terms.roster[origin], self._statement(origin, public), signature)
         if not genuine:
             raise PeerError(passed_on_by, f"passed on a key that {origin} has not signed")
         # Sorted names, so that both ends derive the same key. The digest of the terms makes it another key in another
         # study.
-        self._agreed[origin] = agree(
-            self._private, public, self._terms.digest + digest("pair", *sorted((self._name, origin)))
-        )
+        self._agreed[origin] = agree(self._private, public, self._terms.digest + digest("pair", *sorted((self._name, origin))))
 
-    def stream(
-        self, other: str, *, gone: frozenset[str], base: int, round_: int, label: str, steps: PairedSteps
-    ) -> Noise:
+    def stream(self, other: str, *, gone: frozenset[str], base: int, round_: int, label: str, steps: PairedSteps) -> Noise:
         """The noise shared with another peer in one round, for one release in these `steps`.
 
         `gone` are the peers left behind, `base` the round that began again without them. Both ends derive the same noise. If

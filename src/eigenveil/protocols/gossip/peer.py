@@ -133,9 +133,7 @@ class Peer(Party):
             raise PeerError(message.sender, "is not a neighbour")
         body = message.body
         if not isinstance(body, PartialSum | ResendRequest | KeepAlive | PeersDropped | PeerKey):
-            raise PeerError(
-                message.sender, f"sent {type(body).__name__} to a peer, but peers ask each other no questions"
-            )
+            raise PeerError(message.sender, f"sent {type(body).__name__} to a peer, but peers ask each other no questions")
         # Checked first: peers that agreed on something else would sum something else.
         if not isinstance(body, KeepAlive) and body.terms != self._terms.digest:
             raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
@@ -153,10 +151,7 @@ class Peer(Party):
                 return self._on_peers_dropped(message.sender, round_, round_, gone)
             case PeerKey():
                 return self._on_peer_key(message.sender, body)
-            case (
-                PartialSum(round=round_, without=without, base=base)
-                | ResendRequest(round=round_, without=without, base=base)
-            ):
+            case PartialSum(round=round_, without=without, base=base) | ResendRequest(round=round_, without=without, base=base):
                 if round_ < base:
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
                 # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
@@ -216,9 +211,7 @@ class Peer(Party):
         if ahead:
             waiting = self._early.setdefault(sender, [])
             # Two are enough for an honest neighbour. More would let a flood of messages fill the memory.
-            if len(waiting) < 2 and not any(
-                (earlier.round, earlier.step) == (body.round, body.step) for earlier in waiting
-            ):
+            if len(waiting) < 2 and not any((earlier.round, earlier.step) == (body.round, body.step) for earlier in waiting):
                 waiting.append(body)
             self._silent[sender] = 0
             return []
@@ -282,9 +275,7 @@ class Peer(Party):
             # The sender says that it stops, and its round no longer matters.
             back = max(round_, min(self._states))
         elif self._task.after_dropout(self.state) is None and back not in self._states and back <= self._round:
-            raise PeerError(
-                sender, f"wants to go back to round {back}, but round {min(self._states)} is the oldest that is kept"
-            )
+            raise PeerError(sender, f"wants to go back to round {back}, but round {min(self._states)} is the oldest that is kept")
         return self._leave_behind(self._gone | gone, back)
 
     def _on_peer_key(self, sender: str, body: PeerKey) -> list[Message]:
@@ -412,9 +403,7 @@ class Peer(Party):
     def _leave_behind(self, gone: frozenset[str] | set[str], round_: int) -> list[Message]:
         """Begin a round again without these peers, after waiting for news of others."""
         if self.name in gone:
-            return self._stop(
-                PeersLost((self.name,), round_=round_, why="the others did not hear from it in time and went on")
-            )
+            return self._stop(PeersLost((self.name,), round_=round_, why="the others did not hear from it in time and went on"))
         # Without some peers the graph may fall apart. Those in other parts cannot be reached and count as gone too.
         mine = next(group for group in self._terms.graph.without(gone).components() if self.name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
@@ -494,15 +483,11 @@ class Peer(Party):
         keys, terms = self._outgoing.keys, self._terms.digest
         if keys is None:
             return []
-        key = partial(
-            PeerKey, round=0, origin=self.name, key=keys.public, signature=keys.signature, terms=terms, again=again
-        )
+        key = partial(PeerKey, round=0, origin=self.name, key=keys.public, signature=keys.signature, terms=terms, again=again)
         return [Message(self.name, self._hop(other), key(target=other)) for other in to]
 
     def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
-        body = ResendRequest(
-            round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base
-        )
+        body = ResendRequest(round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base)
         return [Message(self.name, other, body) for other in to]
 
     def _hop(self, other: str) -> str:

@@ -55,19 +55,11 @@ class Mixing:
     low: float = 0.0  # The eigenvalues of the weights, other than that of the mean, are at least this,
     high: float = 0.0  # and at most this.
     left: float = 0.0  # The part of the differences between peers after all steps, in the norm over all peers.
-    tree: SpanningTree | None = (
-        None  # Where no number of steps was given, all take the sum at its root after checking it.
-    )
+    tree: SpanningTree | None = None  # Where no number of steps was given, all take the sum at its root after checking it.
 
     @classmethod
     def over(
-        cls,
-        graph: Graph,
-        consensus: Consensus,
-        *,
-        weights: Array | None = None,
-        steps: int | None = None,
-        left: float = 1e-16,
+        cls, graph: Graph, consensus: Consensus, *, weights: Array | None = None, steps: int | None = None, left: float = 1e-16
     ) -> "Mixing":
         """The mixing over a connected graph, with Metropolis weights unless `weights` are given.
 

@@ -135,8 +135,7 @@ class Dealing:
         """The receipt of each holder, at these points, that got what the dealer says."""
         committed = self.commitment(self.holders)
         return [
-            receipt(holder, committed, value_at(self.blend, point))
-            for holder, point in zip(self.holders, points, strict=True)
+            receipt(holder, committed, value_at(self.blend, point)) for holder, point in zip(self.holders, points, strict=True)
         ]
 
 
@@ -277,9 +276,7 @@ class SignatureCheck:
         require(sound, "signatures that this site asked to see are missing or false")
 
 
-def seen_signed(
-    terms: MaskedTerms, shown: Table, statement: bytes, *, signers: Sequence[str], root: bytes, seed: bytes
-) -> bool:
+def seen_signed(terms: MaskedTerms, shown: Table, statement: bytes, *, signers: Sequence[str], root: bytes, seed: bytes) -> bool:
     """Whether all signatures that a site asked to see are there, under the root the hub committed to, and valid."""
     places = drawn(seed, terms.checks, len(signers))
     # Exactly the places drawn, in order: the hub must not choose which signatures to show.

@@ -110,9 +110,7 @@ def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int
     outside = min_honest - inside
     ways = _log_choose(sites - 1, holders)
     by_inside = (
-        _log_choose(sites, inside)
-        + _log_choose(sites - inside, rest)
-        + inside * (_log_choose(inside - 1 + rest, holders) - ways)
+        _log_choose(sites, inside) + _log_choose(sites - inside, rest) + inside * (_log_choose(inside - 1 + rest, holders) - ways)
     )
     miss = _log_choose(sites - 1 - outside, holders) - ways
     by_outside = _log_choose(sites, outside) + _log_few_hits(sites - outside, miss, rest)
@@ -253,8 +251,7 @@ def add_masks(limbs: Words, masks: Iterable[tuple[bytes, bool]], question_id: by
     mask = np.frombuffer(raw, dtype="<u8")
     # Counting from zero is safe: each pair, round and question has an AES key of its own.
     streams = [
-        (Cipher(algorithms.AES(digest("mask", key, question_id)), modes.CTR(bytes(16))).encryptor(), plus)
-        for key, plus in masks
+        (Cipher(algorithms.AES(digest("mask", key, question_id)), modes.CTR(bytes(16))).encryptor(), plus) for key, plus in masks
     ]
     for start in range(0, len(limbs), _BLOCK):
         piece = limbs[start : start + _BLOCK]

@@ -86,9 +86,7 @@ class SecureAggregator:
     nonces again. A stream has so many `slots`, and goes on without keys while too few sites are there.
     """
 
-    def __init__(
-        self, terms: MaskedTerms, task: AnyTask, *, secret: bytes | None = None, slots: int | None = None
-    ) -> None:
+    def __init__(self, terms: MaskedTerms, task: AnyTask, *, secret: bytes | None = None, slots: int | None = None) -> None:
         self.terms, self.task, self._secret, self._slots = terms, task, secret, slots
         self.keys: Keyring | None = None
         self.liars: dict[str, str] = {}
@@ -102,13 +100,9 @@ class SecureAggregator:
         self.answered: set[str] = set()
         self._began, self._failures = 0, 0
 
-    def __call__(
-        self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
-    ) -> "SecureAggregationRound":
+    def __call__(self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]) -> "SecureAggregationRound":
         if round_ >= self.terms.most_rounds:
-            raise ProtocolError(
-                f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
-            )
+            raise ProtocolError(f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study")
         # Checked first, so that a study that cannot go on does not use up a session.
         left = sum(name not in self.banned for name in recipients)
         if self.banned and left < self.terms.survivors:
@@ -250,9 +244,7 @@ class SecureAggregationRound(Exchange):
             table = tuple((other, keys.signed[other]) for other in keys.near(name))
         elif self._step == "roster":
             listed = set(keys.roster)
-            table = tuple(
-                (other, sent[name]) for other, sent in self._bundles.items() if other in listed and name in sent
-            )
+            table = tuple((other, sent[name]) for other, sent in self._bundles.items() if other in listed and name in sent)
         elif self._step in ("seal", "open") and self._terms.checks > 0:
             # Each site drew its own places, so each gets other signatures, with their paths to the root.
             places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
@@ -367,12 +359,8 @@ class SecureAggregationRound(Exchange):
         if self._step == "done":
             present = set(self._alive)
         else:
-            present = {
-                name for name, answer in self._answers.items() if answer is not None and not isinstance(answer, Decline)
-            }
-        return tuple(n for n in self._recipients if n in present), tuple(
-            n for n in self._recipients if n not in present
-        )
+            present = {name for name, answer in self._answers.items() if answer is not None and not isinstance(answer, Decline)}
+        return tuple(n for n in self._recipients if n in present), tuple(n for n in self._recipients if n not in present)
 
     # From step to step.
 
@@ -392,9 +380,7 @@ class SecureAggregationRound(Exchange):
                 self._keys.enrol(name for name in self._terms.roster if name in returns)
             case "roster" | "survivors":
                 # In the order of the roster: a site recomputes the places of its draws in this order.
-                self._signatures = tuple(
-                    (name, returns[name].signature) for name in self._terms.roster if name in returns
-                )
+                self._signatures = tuple((name, returns[name].signature) for name in self._terms.roster if name in returns)
                 self._tree = HashTree(self._signatures)
             case "roster claim" | "list claim":
                 self._seeds = {name: answer.data for name, answer in returns.items()}

@@ -172,9 +172,7 @@ class MaskedMember(Party):
         question_id = question_digest(ask.question)
         # Derived from the secret, so that a site that is started again asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, question_id)
-        return _SiteRound(
-            number=ask.round, question=ask.question, digest=question_id, check=SignatureCheck(self._terms, seed)
-        )
+        return _SiteRound(number=ask.round, question=ask.question, digest=question_id, check=SignatureCheck(self._terms, seed))
 
     def recall(self, message: Message, replies: list[Message]) -> None:
         """Take the steps again, with the same secrets. A part is restored, not made again."""
@@ -314,9 +312,7 @@ class MaskedMember(Party):
     # The noise in a sum is sized for this many survivors, less the colluders.
     def _require_enough(self, alive: frozenset[str]) -> None:
         min_survivors = self._terms.survivors
-        require(
-            len(alive) >= min_survivors, f"{len(alive)} survivors are listed, and at least {min_survivors} are needed"
-        )
+        require(len(alive) >= min_survivors, f"{len(alive)} survivors are listed, and at least {min_survivors} are needed")
 
     # Otherwise a site all of whose holders were listed as dropped out could be unmasked by them.
     def _require_me(self, alive: frozenset[str]) -> None:

@@ -218,9 +218,7 @@ class Session:
         sealed_bundles = dict(bundles)
         dealers = {name for name, keys in self._keys_of.items() if name in named and self._index in keys.holders}
         # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
-        require(
-            set(sealed_bundles) == dealers, "the bundles are not from exactly the sites that have this one as a holder"
-        )
+        require(set(sealed_bundles) == dealers, "the bundles are not from exactly the sites that have this one as a holder")
         if sum(self._places[name] in self.public.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.

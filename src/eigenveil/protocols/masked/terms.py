@@ -37,9 +37,7 @@ class MaskedTerms:
     graph: MaskGraph
     rounds: int  # That one exchange of keys serves.
     most_rounds: int  # In the whole study.
-    lattice: (
-        Lattice  # Parts are sent as integers, which this, `multiplier` and `several` define together with their noise.
-    )
+    lattice: Lattice  # Parts are sent as integers, which this, `multiplier` and `several` define together with their noise.
     multiplier: float
     several: int = 1
     checks: int = 0  # Signatures under a list that a site checks. Zero: as many as are needed.
@@ -48,9 +46,7 @@ class MaskedTerms:
     def __post_init__(self) -> None:
         sites, min_survivors = len(self.roster), self.survivors
         require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
-        require(
-            all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster must have {KEY} bytes"
-        )
+        require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster must have {KEY} bytes")
         # One identity under two names could sign twice, and count as two of the signatures that are needed.
         require(len(set(self.roster.values())) == sites, "two sites have the same identity; each site needs its own")
         require_survivors(sites, survivors=min_survivors, colluders=self.colluders)
@@ -176,9 +172,7 @@ class MaskedTerms:
         )
 
     def signed(self, name: str, statement: bytes, signature: bytes) -> bool:
-        return (
-            name in self.roster and len(signature) == SIGNATURE and signed_by(self.roster[name], statement, signature)
-        )
+        return name in self.roster and len(signature) == SIGNATURE and signed_by(self.roster[name], statement, signature)
 
 
 def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
@@ -189,8 +183,7 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
     """
     require_param(1 <= survivors <= sites, f"{{survivors}} must be from 1 to the {sites} sites, got {survivors}")
     require_param(
-        colluders >= 1,
-        f"{{colluders}} must be at least 1, because people are not protected from their own site; got {colluders}",
+        colluders >= 1, f"{{colluders}} must be at least 1, because people are not protected from their own site; got {colluders}"
     )
     require_param(
         survivors > colluders,

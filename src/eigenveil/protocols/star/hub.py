@@ -45,14 +45,10 @@ class HubRound:
     step: int
     answered: tuple[str, ...]
     missing: tuple[str, ...]
-    movement: (
-        float | None
-    )  # The largest sine between the estimates before and after it. None: there was nothing to measure.
+    movement: float | None  # The largest sine between the estimates before and after it. None: there was nothing to measure.
     spread: float | None  # How far apart the sites were. None: there was nothing to measure.
     restarted: bool = False  # Counted sites dropped out, and the task began again without them.
-    variances: tuple[
-        float, ...
-    ] = ()  # Along the estimate after it, summed over rows, largest first. Empty before the first.
+    variances: tuple[float, ...] = ()  # Along the estimate after it, summed over rows, largest first. Empty before the first.
 
 
 @final
@@ -260,9 +256,7 @@ class Node(Asker):
     in time are reported as missing; the hub decides whether too few are left.
     """
 
-    def __init__(
-        self, name: str, *, above: str, below: Mapping[str, tuple[str, ...]], task: AnyTask, terms: Terms
-    ) -> None:
+    def __init__(self, name: str, *, above: str, below: Mapping[str, tuple[str, ...]], task: AnyTask, terms: Terms) -> None:
         super().__init__(name, below, terms)
         self._above, self._task = above, task
         self._question: Question | None = None
@@ -280,9 +274,7 @@ class Node(Asker):
             # A later round may come while one is open: the hub has gone on without this node's part.
             case Ask() as ask if ask.round > self._round:
                 return self._open(ask)
-            case Ask() as ask if (
-                ask.round == self._round and self._question is not None and ask.question.same(self._question)
-            ):
+            case Ask() as ask if ask.round == self._round and self._question is not None and ask.question.same(self._question):
                 # Asked again: the same part, or nothing while it is still being gathered.
                 return [] if self._answer is None else [Message(self.name, self._above, self._answer)]
             case Done() as done if done.round >= self._round:

@@ -282,9 +282,7 @@ class Layout:
     """Which party is above which, in site order."""
 
     hub: str
-    below: dict[
-        str, dict[str, tuple[str, ...]]
-    ]  # For the hub and each node, the names directly below, each with its sites.
+    below: dict[str, dict[str, tuple[str, ...]]]  # For the hub and each node, the names directly below, each with its sites.
     levels: dict[str, int]  # Each node's distance from the hub.
 
     @property

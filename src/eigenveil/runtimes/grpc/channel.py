@@ -281,9 +281,7 @@ class Incoming:
         if limit is None:
             raise BadFrame(Bye.UNFIT, "it announced a message of a kind that is unknown here")
         if self.length > limit:
-            raise BadFrame(
-                Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and at most {limit} are allowed"
-            )
+            raise BadFrame(Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and at most {limit} are allowed")
         # This buffer becomes the result without a copy. A list of parts would need one.
         self._buffer = io.BytesIO()
         self._take(frame, _HEAD.size)
@@ -325,9 +323,7 @@ class Timing:
         for name in self.__slots__:
             value = getattr(self, name)
             require(0 < value < 86400, f"{name} must lie between 0 and a day, in seconds, got {value}")
-        require(
-            self.shortest <= self.longest, f"shortest must be at most longest, {self.longest} s, got {self.shortest} s"
-        )
+        require(self.shortest <= self.longest, f"shortest must be at most longest, {self.longest} s, got {self.shortest} s")
 
 
 @final

@@ -177,9 +177,7 @@ class Transport:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _accept(
-        self, context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callable[[bytes], str | None]
-    ) -> None:
+    async def _accept(self, context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callable[[bytes], str | None]) -> None:
         """Serve one caller, from its certificate to the end of its connection."""
         name = _recognised(context, recognise)
         if name is None or name == self.me or self._closing.is_set():

@@ -50,9 +50,7 @@ class RowBounds:
     finds_bound: bool = False  # The row bound is to be found privately; `found` puts it in.
     finds_scale: bool = False  # The scale is; `in_units` puts it in.
     sparse: bool = False  # The bound of such rows must not be small compared with their center.
-    quantile: float | None = (
-        None  # Of the norms, at which a search clips. None: where the best answer is to be expected.
-    )
+    quantile: float | None = None  # Of the norms, at which a search clips. None: where the best answer is to be expected.
     gaps: MissingPolicy | None = None  # Which entries may be missing.
 
     @classmethod
@@ -109,8 +107,7 @@ class RowBounds:
         # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
         find = private and column_bounds is None and isinstance(row_bound, str)
         require_param(
-            quantile is None or find,
-            "{quantile} is for a private search for {row_bound}, and none is needed here. Leave it out",
+            quantile is None or find, "{quantile} is for a private search for {row_bound}, and none is needed here. Leave it out"
         )
         row_bound = None if isinstance(row_bound, str) else row_bound
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
@@ -254,8 +251,7 @@ def _require_near(start: Array | None, units: Array | None, reach: float, *, ste
 def _require_reachable(name: str, point: Array | None, units: Array | None) -> None:
     """Refuse a point so far from zero, in units of the columns, that rows around it could not be computed with."""
     require_param(
-        point is None or _norm(point, units) <= LONGEST,
-        f"{{{name}}} must lie within {LONGEST:g} of zero, in units of {{scale}}",
+        point is None or _norm(point, units) <= LONGEST, f"{{{name}}} must lie within {LONGEST:g} of zero, in units of {{scale}}"
     )
 
 
@@ -306,9 +302,7 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise ParameterError(
-            "{column_bounds} must be a pair (low, high), each a number or one number per column"
-        ) from None
+        raise ParameterError("{column_bounds} must be a pair (low, high), each a number or one number per column") from None
     low, high = _vector("column_bounds", first, dim, " low"), _vector("column_bounds", second, dim, " high")
     require_param(bool((low <= high).all()), "{column_bounds}: every low must be at most its high")
     largest = float(max(np.abs(low).max(), np.abs(high).max()))

@@ -20,17 +20,7 @@ from eigenveil.core.mechanism import Bounded, Calibrated, Mechanism
 from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.linalg import Array, top_eigen
 
-__all__ = [
-    "LEAST_RATE",
-    "Extent",
-    "PartialBudget",
-    "Rates",
-    "Split",
-    "gaps_of",
-    "observed_noise",
-    "rule_of",
-    "split_budget",
-]
+__all__ = ["LEAST_RATE", "Extent", "PartialBudget", "Rates", "Split", "gaps_of", "observed_noise", "rule_of", "split_budget"]
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
 LEAST_RATE: Final = 0.02
@@ -69,8 +59,7 @@ def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool)
         require_param(fill is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
         values = np.asarray(fill, dtype=np.float64)
         require_param(
-            values.shape in {(), (dim,)},
-            f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}",
+            values.shape in {(), (dim,)}, f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}"
         )
         require_param(bool(np.isfinite(values).all()), "{missing_fill} must be finite")
         return MissingPolicy.filled(np.broadcast_to(values, (dim,)))
@@ -94,9 +83,7 @@ def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int
                 matches = [int(entry)]
             if not matches:
                 which = "column numbers from 0" if names is None else "column names, patterns or numbers from 0"
-                raise ParameterError(
-                    f"{{missing_groups}} names {verbatim(repr(entry))}, and must name {which} of the table"
-                )
+                raise ParameterError(f"{{missing_groups}} names {verbatim(repr(entry))}, and must name {which} of the table")
             for index in matches:
                 twice = owner.setdefault(index, number) != number
                 require_param(not twice, f"{{missing_groups}} names column {verbatim(columns[index])} in two groups")
@@ -327,15 +314,7 @@ class Extent:
 
     @classmethod
     def of(
-        cls,
-        split: Split,
-        *,
-        dim: int,
-        shares: tuple[float, ...],
-        rounds: int,
-        size: int,
-        searched: int = 0,
-        observed: int = 0,
+        cls, split: Split, *, dim: int, shares: tuple[float, ...], rounds: int, size: int, searched: int = 0, observed: int = 0
     ) -> Self:
         """The search in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals.
 
@@ -349,14 +328,7 @@ class Extent:
 
 
 def split_budget(
-    *,
-    mean: bool,
-    search: bool,
-    count: bool,
-    trace: bool,
-    bound: bool = False,
-    units: bool = False,
-    observed: bool = False,
+    *, mean: bool, search: bool, count: bool, trace: bool, bound: bool = False, units: bool = False, observed: bool = False
 ) -> Split:
     """How a fit divides its budget, given which small totals it must release next to the components.
 

@@ -52,9 +52,7 @@ class Center:
     far: bool = True  # Another step is needed.
     bound: float | None = None  # The norm to clip at, as far as it is known.
     clipped: float | None = None  # The share of people beyond the bound.
-    norms: tuple[float, ...] | None = (
-        None  # Of the last release, those that stand out from the noise (`TailCounts.seen`).
-    )
+    norms: tuple[float, ...] | None = None  # Of the last release, those that stand out from the noise (`TailCounts.seen`).
     outliers: Outliers | None = None  # What may lie beyond these norms.
     doubt: float = math.inf  # The likely error of the center, in units of norms.
     poor: bool = False  # The bound had to allow for the doubt.
@@ -186,9 +184,7 @@ class Search(SumTask[Center, Center]):
         """The domain of counts: no bounds, around the center of the question. It checks the shape and that it is finite."""
         center = question.arrays[0]
         around = center if len(center) else None
-        return Domain(
-            dim=self.bounds.dim, radius=math.inf, center=around, scale=self.bounds.scale, gaps=self.bounds.gaps
-        )
+        return Domain(dim=self.bounds.dim, radius=math.inf, center=around, scale=self.bounds.scale, gaps=self.bounds.gaps)
 
     def totals(self, question: Question) -> Totals:
         """The sums of a step for the mean."""
@@ -249,8 +245,7 @@ class CenterSearch(Search):
         # Without an origin, the first question has no array: the search begins at zero.
         require_step(question, steps=len(self.split.mean), arrays=min(len(question.arrays), 1))
         require(
-            question.step > 0 or question.same(self.ask(self.start())),
-            "the search for the mean must begin at the agreed origin",
+            question.step > 0 or question.same(self.ask(self.start())), "the search for the mean must begin at the agreed origin"
         )
         # The domain checks the shape and that it is finite.
         self.bounds.around_start(question.arrays[0] if question.arrays else None)

@@ -181,9 +181,7 @@ class FitAnswer(NamedTuple):
             norms, last = tuple(rest[2 : 2 + len(BEYOND)]), rest[2 + len(BEYOND) :]
             outliers = Outliers.read(last)
             require(outliers is not None or not any(last), "the outliers of an answer are malformed")
-            require(
-                all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
-            )
+            require(all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative")
             answer = answer._replace(bound=rest[0], clipped=rest[1], norms=norms, outliers=outliers)
         if bounds.finds_scale:
             scale, factors = more[:2]
@@ -266,10 +264,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
                 or bool(((center >= low) & (center <= high)).all()),
                 "the center lies outside the column bounds",
             )
-            require(
-                where.steps in self._possible_steps,
-                "the question must give the number of steps in which the mean was found",
-            )
+            require(where.steps in self._possible_steps, "the question must give the number of steps in which the mean was found")
             require(where.bound is None or self._can_be_bound(where.bound), "no search can have found this bound")
         task, inner = self._unwrap_question(question)
         task.require_question(inner)
@@ -351,9 +346,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
                     # Sites left before the totals: scale the trace per person to the people in the components.
                     trace = None if trace is None or people == 0 else trace * state.people / people
                     people = state.people
-                return replace(
-                    state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace
-                )
+                return replace(state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace)
             case _:
                 assert_never(state.stage)
 
@@ -413,9 +406,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             energy=result.trace if result.energy is None else result.energy,
         )
         if self.bounds.finds_bound:
-            answer = answer._replace(
-                bound=result.domain.radius, clipped=result.clipped or 0.0, outliers=result.outliers
-            )
+            answer = answer._replace(bound=result.domain.radius, clipped=result.clipped or 0.0, outliers=result.outliers)
             answer = answer if result.norms is None else answer._replace(norms=result.norms)
         if self.bounds.finds_scale:
             answer = answer._replace(scale=result.domain.scale, factors=result.factors)
@@ -430,13 +421,10 @@ class Fit(FitTask[FitState, Any, FitResult]):
         if self.center is not None:
             self._require_center(answer.center, "the center of an answer is not the agreed one")
         require(
-            answer.steps in range(len(self.split.mean) + 1),
-            "an answer must give the number of steps in which the mean was found",
+            answer.steps in range(len(self.split.mean) + 1), "an answer must give the number of steps in which the mean was found"
         )
         is_bounded = answer.bound is not None
-        require(
-            answer.bound is None or self._can_be_bound(answer.bound), "no search can have found the bound of an answer"
-        )
+        require(answer.bound is None or self._can_be_bound(answer.bound), "no search can have found the bound of an answer")
         where = Center(
             center=None if self.center is None else answer.center,
             people=answer.people,
@@ -589,9 +577,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
         if question.stage == self._first:
             return self._task(self._first, None), Question(question.step, question.arrays)
         where, arrays = Center.read(question.arrays, self.bounds)
-        return self._task("components" if question.stage == "components" else "totals", where), Question(
-            question.step, arrays
-        )
+        return self._task("components" if question.stage == "components" else "totals", where), Question(question.step, arrays)
 
     def _task(self, stage: Stage, where: Center | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
@@ -630,9 +616,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
         )
 
     def _search(self) -> Search:
-        common: dict[str, Any] = {
-            name: getattr(self, name) for name in ("bounds", "neighbours", "split", "people", "multiplier")
-        }
+        common: dict[str, Any] = {name: getattr(self, name) for name in ("bounds", "neighbours", "split", "people", "multiplier")}
         if self.bounds.finds_scale:
             return ScaleSearch(**common) if self.bounds.claimed else ExactUnits(**common)
         if not self.bounds.finds_bound:

@@ -24,16 +24,7 @@ from eigenveil.tasks.fit.search import Center, Search, require_people
 from eigenveil.tasks.levels import TailCounts, cells_in_any_unit, mirrored, read_tails
 from eigenveil.tasks.totals import Totals
 
-__all__ = [
-    "ENTRIES",
-    "ExactUnits",
-    "ScaleSearch",
-    "are_flat",
-    "deviations",
-    "min_people_for_scale",
-    "renormalised",
-    "spread_of",
-]
+__all__ = ["ENTRIES", "ExactUnits", "ScaleSearch", "are_flat", "deviations", "min_people_for_scale", "renormalised", "spread_of"]
 
 # The sizes of entries that are told apart, of either sign: in the same steps as norms.
 ENTRIES: Final = mirrored(cells_in_any_unit())
@@ -77,8 +68,7 @@ class ScaleSearch(Search):
         shape = question.arrays[0].shape
         # Medians are known by then, so the sum is around a point.
         require(
-            self.counts(question.step) or shape == (self.bounds.dim,),
-            f"center must have shape ({self.bounds.dim},), got {shape}",
+            self.counts(question.step) or shape == (self.bounds.dim,), f"center must have shape ({self.bounds.dim},), got {shape}"
         )
 
     def counts(self, step: int) -> bool:
@@ -99,11 +89,7 @@ class ScaleSearch(Search):
         return f"columns, round {step + 1}" if self.counts(step) else f"mean{self._also(step)}"
 
     def update(self, state: Center, released: Array) -> Center:
-        return (
-            self._counted(state, released)
-            if self.counts(state.steps)
-            else replace(self.moved(state, released)[0], far=False)
-        )
+        return self._counted(state, released) if self.counts(state.steps) else replace(self.moved(state, released)[0], far=False)
 
     def result(self, state: Center) -> Center | None:
         return state if state.steps == len(self.split.mean) else None

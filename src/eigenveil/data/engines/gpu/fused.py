@@ -64,9 +64,7 @@ class Mover:
     def member(self) -> Any:
         """Which columns, (d, g), are in which group, where one missing entry takes its whole group along; None elsewhere."""
         gaps = self.domain.gaps
-        return (
-            None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
-        )
+        return None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
@@ -234,17 +232,14 @@ class _Table:
         parts = [domain.center, domain.scale, domain.low, domain.high]
         # A kernel needs an address also for a part that its flags switch off, and that of the rows will do.
         device_parts = tuple(
-            values if part is None else torch.as_tensor(part, dtype=torch.float64, device=values.device)
-            for part in parts
+            values if part is None else torch.as_tensor(part, dtype=torch.float64, device=values.device) for part in parts
         )
         flags = {"CENTER": domain.center is not None, "SCALE": domain.scale is not None, "BOX": domain.low is not None}
         # A product and a sum fused into one operation would be rounded once instead of twice.
         return cls(values, device_parts, flags | {"enable_fp_fusion": False})
 
 
-def fused_products(
-    values: Any, domain: Domain, basis: Any, *, weights: Array | None, cache: dict[Any, Any]
-) -> WholeSums | None:
+def fused_products(values: Any, domain: Domain, basis: Any, *, weights: Array | None, cache: dict[Any, Any]) -> WholeSums | None:
     """The Gram matrix of `values`, (n, d), times `basis`, (d, p), on its grid; None where the kernels do not apply.
 
     Both are on the device. `cache` has the factors of the last domain, so that the rounds of a power iteration measure the rows
@@ -493,9 +488,7 @@ def _scores_kernel(
         part = tl.load(basis + column[:, None] * WIDTH + component[None, :], mask=inside[:, None], other=0.0)
         total = tl.dot(whole, part, total, out_dtype=tl.float64)
     tl.store(
-        scores + row[:, None] * WIDTH + component[None, :],
-        libdevice.trunc(total * fine).to(tl.int32),
-        mask=present[:, None],
+        scores + row[:, None] * WIDTH + component[None, :], libdevice.trunc(total * fine).to(tl.int32), mask=present[:, None]
     )
 
 
@@ -541,14 +534,10 @@ def _back_kernel(
             present = row < count
             factor = tl.load(factors + row, mask=present, other=0.0)
             limit = tl.load(limits + row, mask=present, other=0.0)[:, None] if LIMITED else 0.0
-            x = tl.load(
-                values + row[:, None] * stride + column[None, :], mask=present[:, None] & inside[None, :], other=0
-            )
+            x = tl.load(values + row[:, None] * stride + column[None, :], mask=present[:, None] & inside[None, :], other=0)
             v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
             whole = libdevice.rint(v * factor[:, None])
-            score = tl.load(scores + row[:, None] * WIDTH + component[None, :], mask=present[:, None], other=0).to(
-                tl.float64
-            )
+            score = tl.load(scores + row[:, None] * WIDTH + component[None, :], mask=present[:, None], other=0).to(tl.float64)
             exact = tl.dot(tl.trans(whole), score, exact, out_dtype=tl.float64)
         total += exact.to(tl.int64)
     # Whole numbers: the order in which processors add them does not matter.

@@ -240,9 +240,7 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
     True
     """
     if isinstance(X, np.ndarray):
-        require(
-            not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them"
-        )
+        require(not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them")
         require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
         require_real(X.dtype, "X")
         torch = _torch()
@@ -251,8 +249,7 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
     # Layouts of torch, in which zeros are not stored.
     dense = str(getattr(X, "layout", "torch.strided")) == "torch.strided"
     require(
-        dense,
-        "X is a sparse tensor, and sums on a device need dense ones. Pass X.to_dense(), or a scipy sparse matrix in memory",
+        dense, "X is a sparse tensor, and sums on a device need dense ones. Pass X.to_dense(), or a scipy sparse matrix in memory"
     )
     if hasattr(X, "detach"):
         # Gradients play no part in a fit, and would keep blocks from being copied to memory.
@@ -325,9 +322,7 @@ class DeviceRows:
     def device_blocks(self) -> Iterator[DeviceBlock]:
         """The rows on the device, in order. Values that were elsewhere are checked when they arrive."""
         for start, values in self._pieces():
-            yield DeviceBlock(
-                values, start, None if self.weights is None else self.weights[start : start + int(values.shape[0])]
-            )
+            yield DeviceBlock(values, start, None if self.weights is None else self.weights[start : start + int(values.shape[0])])
             if self.progress is not None:
                 self.progress(int(values.shape[0]))
 
