@@ -59,7 +59,8 @@ def _facts(sites: Mapping[str, Interactions], fitted: PrivateRecommender) -> Ite
     floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
     yield "method", fitted.plan_.reason
     yield "directions", f"{len(space.components)}{floor}"
-    yield "items", _used(space).removesuffix(" items")
+    count = space.components.shape[1]
+    yield "items", str(count) if count == space.dim else f"the {count} most popular of {space.dim}"
     if fitted.unit == "item" or fitted.neighbours != "add-remove":
         yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
     if len(sites) > 1:
