@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from benchmarks import datasets
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array, orthonormal, top_eigen
-from eigenveil.papers.noise_scales import balcan_scale, fedpower_multiplier, ppm_multiplier, ppm_scale
+from eigenveil.papers.theory import balcan_scale, fedpower_multiplier, ppm_multiplier, ppm_scale
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from each import each
 from eigenveil.core.accounting import Budget, delta_of, epsilon_of, mu_for, scaled_erfc
-from eigenveil.papers.noise_scales import classical_multiplier, fpca_scale, mod_sulq_scale, ppm_multiplier, sulq_scale
+from eigenveil.papers.theory import classical_multiplier, fpca_scale, mod_sulq_scale, ppm_multiplier, sulq_scale
 from eigenveil.privacy.guarantee import Loss, price
 
 GRID = [(e, d) for e in (1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 50.0) for d in (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.5)]

@@ -140,7 +140,7 @@ def account(
 
 def _published(budget: "Budget", releases: int) -> Iterator[tuple[str, float | None]]:
     """The multipliers that others have published, None where their proofs do not hold."""
-    from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier, zcdp_multiplier
+    from eigenveil.papers.theory import classical_multiplier, ppm_multiplier, zcdp_multiplier
 
     yield "published: zCDP", zcdp_multiplier(budget, releases=releases)
     # The published proof covers epsilon up to 4 ln(1 / delta) only.

@@ -19,7 +19,7 @@ from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, align_procrustes, align_signs, orthonormal, signed, top_eigen
 from eigenveil.methods.fedpower import constant_steps, decaying_steps
-from eigenveil.papers.noise_scales import (
+from eigenveil.papers.theory import (
     analyze_gauss_scale,
     balcan_scale,
     classical_multiplier,

@@ -14,7 +14,6 @@ from pytest import MonkeyPatch
 
 import eigenveil.protocols.masked.dealing as evidence_module
 import eigenveil.protocols.masked.graph as masks_module
-import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
@@ -106,7 +105,7 @@ def drawn_from(patch: MonkeyPatch, seed: int) -> None:
     """All randomness of keys, seeds, shares, holders and sessions from a seed, so that it can be had twice."""
     draws = random.Random(seed)
     source = type("Source", (), {"urandom": staticmethod(draws.randbytes)})
-    for module in (session_module, evidence_module, keyring_module):
+    for module in (session_module, evidence_module):
         patch.setattr(module, "os", source)
     patch.setattr(Identity, "fresh", classmethod(lambda cls: cls(draws.randbytes(KEY))))
 

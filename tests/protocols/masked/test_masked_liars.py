@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY
@@ -570,8 +569,7 @@ def test_factors_that_a_dealer_knows_in_advance_show_nothing(monkeypatch: Patch)
     them = run()
     assert charges(them)["site 0"] == 1 and not them.hub.paid_in_vain
     assert DEALER not in them.hub.rounds[-1].answered
-    for module in (session_module, keyring_module):
-        monkeypatch.setattr(module, "factors_of", lambda terms, *_: [1] * (2 * terms.rounds + 1))
+    monkeypatch.setattr(session_module, "factors_of", lambda terms, *_: [1] * (2 * terms.rounds + 1))
     them = run()
     assert set(charges(them).values()) == {1} and them.hub.paid_in_vain
 

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.data.rows import DenseRows
@@ -225,16 +224,17 @@ def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch)
         them = masked_company(identities=ids, seed=1)
         return them, *replayed(them, old)
 
-    same_name = type("Source", (), {"urandom": staticmethod(bytes)})
-    for source in (None, same_name):
-        if source is not None:
-            monkeypatch.setattr(keyring_module, "os", source)
+    made = session_module.Keyring.__init__
+    for same_name in (False, True):
+        if same_name:
+            monkeypatch.setattr(
+                session_module.Keyring, "__init__", lambda self, terms, first, nonce=None: made(self, terms, first, bytes(32))
+            )
         them, result, process = attack()
         assert {refusal.peer for refusal in process.refused} == {BAD}
         assert right(them, result)
         assert BAD not in them.hub.rounds[-1].answered
-    for module in (session_module, keyring_module):
-        monkeypatch.setattr(module, "bound_to", lambda session, roster: session)
+    monkeypatch.setattr(session_module, "bound_to", lambda session, roster: session)
     them, result, process = attack()
     assert process.refused == []
     assert BAD in them.hub.rounds[-1].answered

@@ -6,15 +6,32 @@ module that makes an `Engine`, and its place in `ENGINES`. Estimators and comman
 `linalg`, `params` and `errors`.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.data.engines.base import Engine
 from eigenveil.data.engines.dask import DASK
-from eigenveil.data.engines.torch import GPU
 from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.core.rows import Rows
 
 __all__ = ["ENGINES", "Engine", "engine_of", "require_local", "stays_there"]
 
+
+def _on_gpu(X: Any) -> bool:
+    """Whether `X` is a tensor of torch on a GPU. torch is not imported to find out."""
+    device = getattr(getattr(X, "device", None), "type", "cpu")
+    return type(X).__module__.partition(".")[0] == "torch" and device != "cpu"
+
+
+def _gpu_rows(X: Any, *, gaps: bool = False) -> "Rows":
+    from eigenveil.data.engines.gpu import rows_on_device
+
+    return rows_on_device(X, gaps=gaps)
+
+
+# Memory of this machine and of its GPU are in the same hands, so blocks may be copied.
+GPU: Final = Engine(title="torch", takes=_on_gpu, rows=_gpu_rows, stays=False)
 ENGINES: Final = (DASK, GPU)
 
 
