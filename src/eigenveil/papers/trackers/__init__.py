@@ -5,8 +5,7 @@ Benchmarks and tests call them; nothing that users call does. They may import `t
 
 from eigenveil.papers.trackers.block_power import BlockPower, BlockPowerState
 from eigenveil.papers.trackers.frequent_directions import FrequentDirections, FrequentDirectionsState
-from eigenveil.papers.trackers.grouse import Grouse, GrouseState
-from eigenveil.papers.trackers.oja import Oja, OjaState
+from eigenveil.papers.trackers.row_updates import Grouse, GrouseState, Oja, OjaState
 from eigenveil.papers.trackers.spirit import Spirit, SpiritState
 
 __all__ = [
