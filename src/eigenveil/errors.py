@@ -70,7 +70,7 @@ class PeerError(EigenveilError):
 
 
 class ProtocolError(EigenveilError):
-    """The run cannot go on."""
+    """The run cannot continue."""
 
 
 class QuorumLost(ProtocolError):
@@ -97,7 +97,7 @@ class OtherStudy(ProtocolError):
 
 
 class PeersLost(ProtocolError):
-    """Peers are gone, and the others cannot go on. `missing` names those who are gone. `why` is text, or an error that names
+    """Peers are gone, and the others cannot continue. `missing` names those who are gone. `why` is text, or an error that names
     parameters."""
 
     def __init__(self, missing: tuple[str, ...], *, round_: int, why: "str | ValueError") -> None:
@@ -110,7 +110,7 @@ class PeersLost(ProtocolError):
         return f"without {shown}, round {self.round + 1} cannot restart: {self.reason(wording)}"
 
     def reason(self, wording: Words) -> str:
-        """Why the others cannot go on, in these words."""
+        """Why the others cannot continue, in these words."""
         return self.why.said(wording) if isinstance(self.why, ParameterError) else str(self.why)
 
 
@@ -143,7 +143,7 @@ class ParameterError(_Templated, ValueError):
     """A parameter that cannot be used. Each surface (Python, a command line, a study file) words it in its own way.
 
     The message is a template. In it, `{survivors}` is a parameter and `{trust=masked}` a parameter with a value. A parameter
-    with the value of the keyword `rounds` is `{rounds=}`, and the plain value of the keyword `value` is `{@value}`. So no surface
+    with the value of the keyword `rounds` is `{rounds=}`, and the plain value of the keyword `value` is `{@value}`, so no surface
     has to search a finished sentence for names.
 
     >>> error = ParameterError("{survivors} is for {trust=masked}, got {@value}", value=3)

@@ -213,7 +213,7 @@ def mean_at_least(values: Array, *, level: float) -> float:
     """The lowest mean that explains independent `values`, (n,), each in [0, 1] and of one mean, at confidence 1 - `level`.
 
     A gambler bets against a mean of q. The stake in each run depends on the runs before it alone. If the mean is at most q, the
-    expected capital never exceeds the capital at the start. So capital of 1 / level is reached with probability at most `level`
+    expected capital never exceeds the capital at the start, so capital of 1 / level is reached with probability at most `level`
     (Ville 1939), and then q is refuted. Nothing is assumed about how the canaries of a run depend on each other: a run is one
     value. Where all values have the same size, the bound is close to the normal one (Waudby-Smith and Ramdas 2024).
 
@@ -307,7 +307,7 @@ def one_run_level(right: int, guesses: int, canaries: int, *, epsilon: float, de
 def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float, level: float) -> float:
     """The least epsilon at `delta` that explains `right` of `guesses` about `canaries`, at confidence 1 - `level`.
 
-    A release that is (epsilon, delta)-private is so for every larger epsilon too. So the largest epsilon refuted counts, even
+    A release that is (epsilon, delta)-private is so for every larger epsilon too, so the largest epsilon refuted counts, even
     where smaller ones alone are not refuted.
 
     >>> round(epsilon_in_one_run(95, 100, 100, delta=1e-5, level=0.01), 3)

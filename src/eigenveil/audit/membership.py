@@ -272,7 +272,7 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
             f"{_RANK} components of a table of {_PEOPLE} people and {_DIM} columns are published, with their variances.",
             "One attacker knows the population, and is asked about people of whom half were in the table. Those who were lie "
             "closer to the components than others.",
-            "Another knows everybody else in the table, and looks for one who stands out: in a direction in which people in "
+            "Another knows all others in the table, and looks for one who stands out: in a direction in which people in "
             "general vary least.",
             f"Each learns a threshold on {learning(tables)} of {tables} tables, and is measured on the others.",
         ),

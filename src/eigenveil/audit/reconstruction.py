@@ -1,7 +1,7 @@
 """Reconstruction by a curious hub and by an outsider: FedPower's Examples 1 and 2.
 
 The hub finds a site's matrix and people's rows from the messages of real studies of `FederatedPCA`. It runs the study's own code
-on a guessed matrix, and changes the guess until the code gives the answers that it received. So no method is implemented here a
+on a guessed matrix, and changes the guess until the code gives the answers that it received, so no method is implemented here a
 second time.
 
 The outsider has what a fit of `PrivatePCA` publishes, and knows something besides. Components are published to show how columns
@@ -198,7 +198,7 @@ def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
             "The hub follows the protocol, and keeps its questions and the answers (FedPower, Example 1).",
             "It looks for the matrix for which the study's own code gives those answers. That Gram matrix shows every "
             f"variance and correlation of the site {_ATTACKED!r}.",
-            "Then somebody leaves, and the study runs again. The two matrices differ by x times x, which shows "
+            "Then one person leaves, and the study runs again. The two matrices differ by x times x, which shows "
             "that person's whole row x, up to its sign.",
         ),
         measure="relative error of the reconstruction: 0 is exact, 1 is nothing",
@@ -357,7 +357,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
             f"An outsider knows the variances of {_KNOWN} columns from elsewhere and solves for the weights of the components. "
             "That gives all other variances and covariances (FedPower, Example 2). The published variances serve as "
             "well.",
-            "Another knows everybody's row but one. What these rows do not explain of the components is the "
+            "Another knows all rows but one. What these rows do not explain of the components is the "
             f"row of the last person. The attack is tried on {_SOUGHT} people.",
         ),
         measure="relative error of the reconstruction: 0 is exact, 1 is nothing",

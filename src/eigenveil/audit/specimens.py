@@ -284,7 +284,7 @@ def _reported(budget: Budget) -> Claim:
 
 
 def _star(gossip: GossipSimulation) -> None:
-    """Peers share noise with the first one only, as if nobody had checked that the graph stays connected without it."""
+    """Peers share noise with the first one only, without a check that the graph stays connected without it."""
     among = gossip.terms.among(())
     assert among.pairing is not None
     # Everything computed for a graph that stays connected, except the graph itself.

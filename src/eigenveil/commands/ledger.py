@@ -24,7 +24,7 @@ __all__ = ["COMMAND"]
 _EXPORT: Final = ".jsonl"
 # Of a reserve that no study has: one that a process left when it was killed, or that is in use.
 _KILLED: Final = (
-    "Every charge was written before its noise was drawn. So if its process was killed, it may have released what it was charged "
+    "Every charge was written before its noise was drawn, so if its process was killed, it may have released what it was charged "
     "for, and nothing else. If the process still runs, its next charge is refused."
 )
 

@@ -207,7 +207,7 @@ def new(
         -k 3 --columns age,weight,pulse,pressure \\
         --epsilon 1 --delta 1e-6
 
-    Peers that are killed in the middle cannot come back. So the budget
+    Peers that are killed in the middle cannot come back, so the budget
     keeps room for one round to begin again without one, which makes the
     noise of every round larger. --restarts 0 leaves that out: then one
     lost peer ends the study, and what the others were charged is spent.

@@ -122,7 +122,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
         gram = _squares(basis)
         gram.flat[:: len(gram) + 1] -= 1.0
         off = float(np.sqrt(np.einsum("ij,ij->", gram, gram)))
-    # NaN fails this comparison and goes on to the exact check.
+    # NaN fails this comparison and continues to the exact check.
     if off <= _NEARLY_ORTHONORMAL:
         return 1.0 + off / 2
     norm = spectral_norm(basis)

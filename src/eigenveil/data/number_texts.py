@@ -206,7 +206,7 @@ class NumberFormat:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        # Blanks only: a number does not go on in the next line.
+        # Blanks only: a number does not continue in the next line.
         text = pc.utf8_trim(column, characters=" \t")
         text = pc.if_else(pc.is_in(text, value_set=pa.array(self.gaps)), pa.scalar(None, pa.string()), text)
         lower = pc.utf8_lower(text)

@@ -47,7 +47,7 @@ __all__ = [
     "with_names",
 ]
 
-# Messages of scikit-learn and numpy that go on to quote the data, and what to say instead.
+# Messages of scikit-learn and numpy that continue to quote the data, and what to say instead.
 _QUOTING = {
     "Complex data not supported": "X must hold real numbers",
     "could not convert string to float": "X must hold real numbers",
@@ -81,7 +81,7 @@ class PartiesLedger:
         SharedLedger,
         "ledger",
         help="Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is "
-        "charged with the first release, for whoever sees most.",
+        "charged with the first release, for the party that sees most.",
     )
 
 
@@ -129,7 +129,7 @@ class WholeCharge:
             failure=float(f"{failure:.3g}"),
         )
         budget = self._budget
-        # Not lazy: a hub of a stream that is refused in the middle of a slot could not go on, and sites would give nothing.
+        # Not lazy: a hub of a stream that is refused in the middle of a slot could not continue, and sites would give nothing.
         with self._ledger.reserve(budget.mu, label=self._label, unit=self._unit, budget=budget) as self._reserve:
             yield
 

@@ -252,7 +252,7 @@ class SiteInfo:
         """From what the sites agreed on, without their rows."""
         require(dim >= 1, f"dim must be at least 1, got {dim}")
         require(len(names) > 0, "there must be at least one site, got none")
-        require(sizes is None or set(sizes) == set(names), "sizes must name every site and nobody else")
+        require(sizes is None or set(sizes) == set(names), "sizes must name every site, and no others")
         labels = None if columns is None else tuple(columns)
         return cls(names=tuple(names), dim=dim, sparse=False, grouped=grouped, people=sizes, columns=labels)
 
@@ -305,7 +305,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     except ParameterError as error:
         raise error.within(name) from None
     except (ValueError, TypeError) as error:
-        # The first line only: scikit-learn goes on to recommend other estimators.
+        # The first line only: scikit-learn continues to recommend other estimators.
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
     if columns is None or (columns.names is None and names is not None):
         # The first site with names decides for all, also after sites without names.

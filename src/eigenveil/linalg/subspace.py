@@ -280,7 +280,7 @@ _GRID: Final = 400
 def symmetric_edge(dim: int) -> float:
     """For (M + M^T) / 2, where M, (d, d), has independent standard normal entries: what is added to a covariance.
 
-    Entries off the diagonal have the variance 1/2. So the largest eigenvalue is about sqrt(2 d) + d^(-1/6) / sqrt(2) times a
+    Entries off the diagonal have the variance 1/2, so the largest eigenvalue is about sqrt(2 d) + d^(-1/6) / sqrt(2) times a
     Tracy-Widom variable (Tracy and Widom 1996; Johnstone 2001). With 2 d - 1 in place of 2 d it holds for few columns too:
     exceeded by 0.8 to 1.2% for d = 2 to 800.
 
@@ -296,11 +296,11 @@ def product_edge(dim: int, width: int) -> float:
     Let X be orthonormal, (d, w), and N the noise on G X, with G = 0. In a basis [X, Q] the Ritz matrix is [[H, T^T], [T, 0]]
     with H = (X^T N + N^T X) / 2, (w, w), and T, (m, w), where m = d - w. It is symmetric with independent entries, of
     variances 1/2 in H and 1 in T. Let u and 1/y be the mean diagonal entries of its resolvent at z in the two blocks. They
-    solve 1/u = z - w u / 2 - m / y and y = z - w u (Helton, Rashidi Far and Speicher 2007). So z(u) = w u + y, where
+    solve 1/u = z - w u / 2 - m / y and y = z - w u (Helton, Rashidi Far and Speicher 2007), so z(u) = w u + y, where
     y^2 - a y - m = 0 and a = 1/u - w u / 2. The edge z* is the least z(u) over u > 0.
 
     Near it the trace of the resolvent behaves like a constant less kappa sqrt(z - z*), with
-    kappa = (w + m d(1/y)/du) sqrt(2 / z''). So the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom
+    kappa = (w + m d(1/y)/du) sqrt(2 / z''), so the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom
     variable (Lee and Schnelli 2016). For w = d that is `symmetric_edge`. Exceeded by 0.1 to 0.8%.
 
     >>> round(product_edge(800, 20), 2), round(math.sqrt(800) + math.sqrt(20), 2)

@@ -393,7 +393,7 @@ class SegmentsMethod(Method):
     def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
         """`criteria.rounds` is the number of products per component after its start, by default 4 to 12 under noise.
 
-        Each product gets only a part of the budget. Without noise products go on until a tolerance is met.
+        Each product gets only a part of the budget. Without noise products continue until a tolerance is met.
 
         Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. This loses the least
         variance. Proof:

@@ -1,7 +1,7 @@
 """Identities: a certificate that says whom a TLS key belongs to, and the private keys behind it.
 
 Others pin the Ed25519 public key of a party, its `pin`. The certificate binds a TLS key to it with a signature by that
-identity. So those who pinned it need not trust any authority.
+identity, so those who pinned it need not trust any authority.
 """
 
 import ipaddress

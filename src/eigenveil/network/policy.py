@@ -221,7 +221,7 @@ class Policy:
         # Raises if there is no such party: a wrong name must not pass because no rule mentions it.
         study.place(me)
         reply, deadline = self.agent.reply_seconds, study.params.deadline
-        # Refused before it begins: the hub would go on without a site whose every answer comes too late.
+        # Refused before it begins: the hub would continue without a site whose every answer comes too late.
         late = f"[agent] reply_seconds = {reply:g}: every answer would be late, because the study waits only {deadline:g} seconds"
         return [
             *self._of_pins(study, me),

@@ -1,13 +1,13 @@
 """How much a run of D-DP-PM as published would reveal of one row of *this* data: D-DP-PM Theorem 2, as a diagnostic only.
 
-Everything that peers send in `PublishedSegments` is linear in normal numbers. So what one peer sees is Gaussian, and there is a
+Everything that peers send in `PublishedSegments` is linear in normal numbers, so what one peer sees is Gaussian, and there is a
 closed form for how well it tells two tables apart. It is the leakage of this table against one neighbour, not the worst case over
 all tables. It is computed from private rows, so it is private itself and no guarantee. Theorem 2 reads as if it were one.
 
 How (27)-(29) are read. The text wants to bound what one node learns about another. But y_i, as printed, is what agent i itself
 *sends*, given what agent i itself drew. It contains what i received only through its own rows, and only the final mix of what
 others sent. But i receives more. In consensus step s its neighbours k send it (W^s z)_k, at s = 0 their bare z_k. In step 8
-everybody sends it their scores. So the view here is everything that i receives, given everything that it drew. The printed view
+everybody sends it their scores, so the view here is everything that i receives, given everything that it drew. The printed view
 is `as_printed=True`. Both condition on the observer's randomness.
 
 Misprints that matter. (16) drops the factor m of (11). In (20) the power of the last block is T. In (21) the noise p^(k) is in

@@ -1,6 +1,6 @@
 """Parameters as tables of a study file or a policy: read, checked, and written with comments.
 
-Files that mean the same have one normal form, `tables_of` of what was read. So a digest of it is a digest of the meaning.
+Files that mean the same have one normal form, `tables_of` of what was read, so a digest of it is a digest of the meaning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What clipping costs: how much of the variance of *unclipped* rows is captured by directions that were found in clipped ones.
 
-Clipping keeps the direction of every row and shortens the long ones. So nothing is lost where long rows lie along the same
+Clipping keeps the direction of every row and shortens the long ones, so nothing is lost where long rows lie along the same
 directions as the others, whatever share of the squared norms they have. Two things lose. Where few rows have most of the squared
 norms, exact components follow these rows' own directions. And in some tables long rows are of another kind.
 
@@ -180,7 +180,7 @@ class Norms:
     def power(self) -> float | None:
         """The power of the norm with which the share of people beyond it falls at the end that is seen; None if too little is.
 
-        Tails that are light fall ever faster. If the end falls more slowly than what is before it, the rest is taken to go on so.
+        Tails that are light fall ever faster. If the end falls more slowly than what is before it, the rest is taken to continue.
         """
         end = len(self.norms) - 1
         if end < 1:

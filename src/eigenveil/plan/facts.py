@@ -148,7 +148,7 @@ class Facts:
 
     @property
     def denominator(self) -> Literal["all rows", "clipped rows"]:
-        """Which rows a captured variance is a share of: with a bound that somebody gave, nobody knows what it clips."""
+        """Which rows a captured variance is a share of: with a given bound it is not known what the bound clips."""
         is_explicit = self.row_bound is not None and self.norms is None and self.scale is None
         return "clipped rows" if is_explicit else "all rows"
 

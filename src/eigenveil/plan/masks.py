@@ -64,7 +64,7 @@ def plan_masks(
     sessions = math.ceil(max_rounds / each) + again + colluders + 8
     part = _FAILURE_SHARE * (_DEFAULT_DELTA if budget is None else budget.delta)
     # A dishonest hub may start exchanges of keys with one site after another, see which share holders it draws, and
-    # continue with the draw that suits it. So the failure probability is divided over all these draws.
+    # continue with the draw that suits it, so the failure probability is divided over all these draws.
     draws = sessions * sites
     graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=part / draws)
     checks = 0

@@ -141,7 +141,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
         return None
     if facts.dim >= _WIDE and facts.people * values[0] * _HIDDEN < math.sqrt(facts.dim) * entry:
         return nothing, nothing
-    # Every fit waits for this. So a few rehearsals decide, and twice as many where they end so near the line that chance may.
+    # Every fit waits for this, so a few rehearsals decide, and twice as many where they end so near the line that chance may.
     fits = RehearsalTrial.of(facts, candidate).fits[0]
     for count in (fits, 2 * fits, 4 * fits, None):
         prediction = forecast(facts, method, fits=count)

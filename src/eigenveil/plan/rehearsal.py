@@ -158,7 +158,7 @@ def _released(scene: Scene, share: float, oversample: int, rotation: Array, nois
 
 # (up to so many columns, fewest fits, most fits). With many columns one fit is much like the next.
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
-# Fits go on until the mean is known this well, but never below the fewest, as the first few may agree by chance.
+# Fits continue until the mean is known this well, but never below the fewest, as the first few may agree by chance.
 # Slow trials get fewer: those with many products, and those that release all pairs of columns many times.
 _SURE, _SURE_OF_SINE = 0.005, 0.02
 _MANY_PRODUCTS: Final = 50
@@ -279,7 +279,7 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
         others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
         doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
         if others and trial.slow and len(values) > _DOUBTED_COLUMNS:
-            # Fewer columns give slightly different values. So only the spread is taken from them, around the mean of
+            # Fewer columns give slightly different values, so only the spread is taken from them, around the mean of
             # the plain fits.
             alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
             doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
@@ -317,7 +317,7 @@ def _sure(fits: list[tuple[float, float]]) -> bool:
 def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
     """The captured variance and the largest sine of one rehearsed fit, a slow one on at most `columns` columns.
 
-    With fewer columns random directions capture more. So only what is captured beyond random directions is carried
+    With fewer columns random directions capture more, so only what is captured beyond random directions is carried
     over.
     """
     if trial.slow:

@@ -24,7 +24,7 @@ _PLACED: Final = 0.2
 _FOR_A_BOUND: Final = 150.0
 # The same where units of d columns are found, times mu over sqrt(d).
 _FOR_UNITS: Final = 135.0
-# A search that did not reach the mean goes on in this many times the rows of a first block: each pass is as many times finer.
+# A search that did not reach the mean continues in this many times the rows of a first block: each pass is as many times finer.
 _SEARCHED_AGAIN: Final = 8
 
 

@@ -151,7 +151,7 @@ class Guarantee:
     def best_guess(self) -> float:
         """How often, at most, an attacker tells which of two equally likely neighbouring tables is real. 1 without a guarantee.
 
-        All noise here is Gaussian and accounted for exactly. So the guarantee is that of one Gaussian mechanism with the mu of
+        All noise here is Gaussian and accounted for exactly, so the guarantee is that of one Gaussian mechanism with the mu of
         its budget. The best test between its two outcomes is right with probability Phi(mu / 2). For budgets beyond any that
         are in use, it is what (epsilon, delta) allow for any noise: (exp(epsilon) + delta) / (1 + exp(epsilon)).
 

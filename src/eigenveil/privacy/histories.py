@@ -296,13 +296,13 @@ def interaction_products_sensitivity(min_degree: int, *, largest_row_norm: float
 
     Proof. Let a = Z_k be row k of Z, and c the sum of the rows of Z that r' names.
 
-    For n <= m, C = (r r^T - r' r'^T) / m. So row k of C Z is (c + a) / m, the n - 1 rows that r' names are a / m, and all others
+    For n <= m, C = (r r^T - r' r'^T) / m, so row k of C Z is (c + a) / m, the n - 1 rows that r' names are a / m, and all others
     are zero. Now c + a = Z^T r has norm at most n rho and at most s sqrt(n). The sum of squares is at most
     (min(n^2 rho^2, n s^2) + (n - 1) rho^2) / m^2, which is largest at n = m.
 
     For n > m, C = r r^T / n - r' r'^T / (n - 1). With b = c / (n - 1), row k of C Z is ((n - 1) b + a) / n. Each row that r'
     names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n, because the products of a and b cancel.
-    |b| is at most rho and at most s / sqrt(n - 1). So the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1.
+    |b| is at most rho and at most s / sqrt(n - 1), so the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1.
 
     That is no more than the bound at n = m. If rho^2 <= s^2 / m, the first term there is rho^2 already. If not,
     s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) = (s^2 - rho^2 / m) / (m (m + 1)) >= 0,

@@ -140,7 +140,7 @@ class Lattice:
 
         A site's value W may differ from the exact value V, of sensitivity D, as in any release
         (`eigenveil.core.noise`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`.
-        With K = `integers`, at most L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at
+        With K = `integers`, at most L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry, so two neighbours are at
         most D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """
         require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")

@@ -8,7 +8,7 @@ noise is left in the sum over all peers. (Sabater, Bellet and Ramon 2022; Alloua
 Colluders know all noise that they share. Let H be the noise graph of the honest peers. Their y have, in each coordinate, noise of
 covariance Sigma = s_eta^2 I + s_D^2 L_H. One person at peer i, who moves x_i by at most Delta, is protected with
 mu^2 = Delta^2 [Sigma^-1]_ii. The proofs are in docs/pairwise-noise.md, including the case where peers were told different
-things. Two ends may draw the same D only for the same round, graph, colluders and `PairedSteps`. So each round takes new
+things. Two ends may draw the same D only for the same round, graph, colluders and `PairedSteps`, so each round takes new
 sources, from a key that is bound to all four, and uses them once.
 
 Value, own noise and pair noise are whole steps of one public lattice (`eigenveil.core.noise`). Each term is rounded by
@@ -307,7 +307,7 @@ def _complete(graph: Graph) -> bool:
 def _bound(honest: int, connectivity: float, ratio: float) -> float:
     """An upper bound on every [(I + r^2 L_H)^-1]_ii, for r = `ratio`, h = `honest` peers and l_2(L_H) >= `connectivity`.
 
-    L_H has eigenvalues 0 = l_1 < l_2 <= .. with unit vectors u_k, of which u_1 is constant. So the entry is 1/h + sum over
+    L_H has eigenvalues 0 = l_1 < l_2 <= .. with unit vectors u_k, of which u_1 is constant, so the entry is 1/h + sum over
     k > 1 of u_k(i)^2 / (1 + r^2 l_k). With l <= l_2 that is at most 1/h + (1 - 1/h) / (1 + r^2 l).
 
     Whatever l is, the sum is also at most [L_H^+]_ii / r^2, with [L_H^+]_ii <= (h-1)(2h-1) / (6h), as at the end of a path.
@@ -340,7 +340,7 @@ def _largest(graph: Graph, colluders: int, ratio: float, limit: float) -> float:
     Computed from N = I + r^2 (L_H + J), J all ones. N^-1 differs from the inverse in question only in the constant direction,
     where it has 1 / (1 + r^2 h) in place of 1. Its smallest eigenvalue is 1 + r^2 l_2 and not 1, which saves digits.
 
-    With X the computed inverse and E = N X - I, N^-1 = X (I + E)^-1. So no entry of X is off by more than
+    With X the computed inverse and E = N X - I, N^-1 = X (I + E)^-1, so no entry of X is off by more than
     |X| |E| / (1 - |E|) in Frobenius norms. E itself is rounded by at most h u |N| |X|.
     """
     h = len(graph.names) - colluders

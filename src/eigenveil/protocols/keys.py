@@ -2,7 +2,7 @@
 
 A site's `Identity` lasts for years and only signs. Every key that hides numbers is made anew for each study. Such a key is a
 number x from 1 to q - 1, and its public half is the point x G of the curve P-256 (FIPS 186). The q points of that curve are a
-group of prime order. So every point but one is a sound key, and x can be shared out in the field of the numbers modulo q.
+group of prime order, so every point but one is a sound key, and x can be shared out in the field of the numbers modulo q.
 """
 
 import hashlib

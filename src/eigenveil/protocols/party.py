@@ -1,6 +1,6 @@
 """`Party`: one participant as a state machine. It takes messages and returns messages; time is an input too.
 
-A runtime delivers one message at a time, and calls `timeout` when the party has waited as long as `waiting` says. So a test
+A runtime delivers one message at a time, and calls `timeout` when the party has waited as long as `waiting` says, so a test
 can try every order of events, and the same machine runs over a network.
 """
 
@@ -92,7 +92,7 @@ Result = TypeVar("Result")
 
 
 def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism, *, begun: State | None = None) -> Result:
-    """The result of `task` on `rows`; each round's total leaves through `mechanism`. A task that has `begun` goes on from there.
+    """The result of `task` on `rows`; each round's total leaves through `mechanism`. A `begun` task continues from there.
 
     >>> import numpy as np
     >>> from eigenveil.core.domain import Domain

@@ -42,7 +42,7 @@ class SlotRound:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HubSnapshot:
-    """A hub between two slots: all that it needs to go on."""
+    """A hub between two slots: all that it needs to continue."""
 
     round: int
     newest: int
@@ -120,7 +120,7 @@ class SlotHub(Asker):
 
     @property
     def last(self) -> int:
-        """The newest slot that there is; -1 before the first. After the last slot a hub goes on to ask those who were late."""
+        """The newest slot that there is; -1 before the first. After the last slot a hub continues to ask those who were late."""
         return min(self.newest, self.horizon - 1)
 
     @property
@@ -230,7 +230,7 @@ class SlotHub(Asker):
         return None if self.result is None else Done(self.round, self._answer(self.result))
 
     def snapshot(self) -> HubSnapshot:
-        """All that a hub between two slots needs to go on."""
+        """All that a hub between two slots needs to continue."""
         require(self._now is None, "a hub can be stored between two slots only")
         return HubSnapshot(
             round=self._round,
@@ -283,7 +283,7 @@ class SlotHub(Asker):
         try:
             self._now = self._exchanges(self._round, question, recipients, gone)
         except ProtocolError as error:
-            # No keys, or no sites, are left for it. The study goes on: sites may come back.
+            # No keys, or no sites, are left for it. The study continues: sites may come back.
             self._note((), str(error))
             return []
         return self._now.asks(self.name)

@@ -36,7 +36,7 @@ RANGES: Final = ((0.01, 1.0, "strong", "good"), (1.0, 10.0, "reasonable", "first
 
 
 class Ends(Protocol):
-    """A value and the interval around it, whoever worked it out."""
+    """A value and the interval around it."""
 
     @property
     def value(self) -> float: ...

@@ -48,7 +48,7 @@ def disclose(
 ) -> None:
     """Show the screen for the table in `data`, as far as the question.
 
-    `leaving` says what leaves and to whom. `joined` says how the study goes on where it was joined before.
+    `leaving` says what leaves and to whom. `joined` says how the study continues where it was joined before.
     """
     study, account = agent.study, agent.account
     _open_screen(voice, study, "data")

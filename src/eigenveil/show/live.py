@@ -1,7 +1,7 @@
 """What a live page shows at one moment, where it listens and who may read it: all on this machine, or whoever has the token.
 
 A page on loopback has no token. Its one danger is a web page of a stranger whose name is made to point here, and such a request
-carries that name in its Host header. So only names of this machine are answered. Anywhere else a token is needed as well.
+carries that name in its Host header, so only names of this machine are answered. Anywhere else a token is needed as well.
 
 The views of the commands make a `PageState` from what they show on the terminal. The page never sees rows.
 """
@@ -153,7 +153,7 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
         return self.host in ("0.0.0.0", "::") and _address(name) is not None
 
     def admits(self, shown: str | None) -> bool:
-        """Whether somebody who shows this token may read. Takes the same time however much of it is right."""
+        """Whether a reader who shows this token may read. Takes the same time however much of it is right."""
         return self.token is None or hmac.compare_digest((shown or "").encode(), self.token.encode())
 
 

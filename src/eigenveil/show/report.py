@@ -203,7 +203,7 @@ def _intervals(model: Model) -> Iterator[Span]:
     """An interval for the variance of the clipped rows along each best direction, for a covariance that was released once.
 
     By Weyl's inequality the eigenvalues of G and of G + E differ by at most the spectral norm of E. Noise alone exceeds the
-    floor in one fit of a hundred, and E is as likely as -E. So in 98 fits of a hundred, all eigenvalues lie within the floor
+    floor in one fit of a hundred, and E is as likely as -E, so in 98 fits of a hundred, all eigenvalues lie within the floor
     of the released ones. Products (power, krylov) see a part of G only, and units that are applied after the release stretch
     the noise: no interval is known for these.
     """

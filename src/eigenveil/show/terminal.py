@@ -117,7 +117,7 @@ def above_floor(part: "ComponentsPart") -> Text:
 
 
 def guarantee_panel(guarantee: Guarantee) -> Panel:
-    """The guarantee in words, part by part, in a frame that is green only where somebody is protected."""
+    """The guarantee in words, part by part, in a frame that is green only where people are protected."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style=_LABEL, no_wrap=True)
     grid.add_column(ratio=1)

@@ -126,7 +126,7 @@ class Levels:
 
         Level and center. The difference of two means is the true one plus an error that is normal, or nearly: noise of known
         variance, and that of a mean of rows whose squared norms average s. With covariance V, its norm is above sqrt(trace V) +
-        sqrt(2 x |V|) with chance e^-x at most, because norms are Lipschitz (Borell and Tsirelson). So where the true means are
+        sqrt(2 x |V|) with chance e^-x at most, because norms are Lipschitz (Borell and Tsirelson), so where the true means are
         the same, the level is called moved with chance a_t at most (`_turned`), and the same for half of the radius and the
         center.
 
@@ -190,7 +190,7 @@ class Levels:
         and D is measured in units of the standard deviation of all this. No division by a noisy weight is in it.
 
         These sums are in the coordinates of directions that were found in `dim` columns. Products have noise of their own, but
-        the mean that was taken off them has that of the sums. So the noise of D is a part that is independent of the directions,
+        the mean that was taken off them has that of the sums, so the noise of D is a part that is independent of the directions,
         and c times the noise of all sums, where c = Cov / Var is zero if noise is proportional to weight. This part is counted
         with all columns.
         """

@@ -59,7 +59,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         with started((commands["site 1"], folders.of("site 1"))) as (again,):
             code, said, error = again.ended()
             assert (code, error) == (0, "")
-            assert "going on where it stopped" in said
+            assert "resumed where it stopped" in said
             require_plain_lines(said)
         for party in (sites[0], sites[2]):
             code, said, error = party.ended()

@@ -99,9 +99,9 @@ def test_the_page_goes_on_after_a_restart(opened: Any) -> None:
         page = opened(run)
         page.wait_for_selector("#status.live")
     page.wait_for_selector("text=The command ended")
-    run.state = replace(run.state, now="going on where it stopped")
+    run.state = replace(run.state, now="resumed where it stopped")
     with run.shown():
-        page.wait_for_selector("text=going on where it stopped", timeout=15_000)
+        page.wait_for_selector("text=resumed where it stopped", timeout=15_000)
         page.wait_for_selector("#status.live")
 
 

@@ -114,10 +114,10 @@ def test_a_hub_and_a_site_show_a_study_that_survives_a_killed_hub(tmp_path: Path
         port = before.rstrip("/").rpartition(":")[2]
         with started((folders.hub("--page", port), folders.of("hub"))) as (again,):
             assert _url(again) == before
-            again.until(lambda line: "going on where it stopped" in line)
+            again.until(lambda line: "resumed where it stopped" in line)
             page = got(before)
             assert ">mean</td>" in page
-            assert "going on where it stopped" in page
+            assert "resumed where it stopped" in page
             assert again.ended()[0] == 0
         assert [one.ended()[0] for one in sites] == [0, 0, 0]
 

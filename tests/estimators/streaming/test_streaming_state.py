@@ -298,7 +298,7 @@ def test_a_state_that_somebody_else_claims_meanwhile_is_refused(tmp_path: Path, 
         return found
 
     monkeypatch.setattr(type(stream_file._KIND), "read", slow_read)
-    with pytest.raises(StateFileError, match="resumed by somebody else in the meantime"):
+    with pytest.raises(StateFileError, match="resumed by another process in the meantime"):
         StreamingPCA.resume(tmp_path / "state")
 
 

@@ -120,7 +120,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
     With variances s^2 on each eigenvalue and t^2 on the sum, the result has the information I / s^2 + 1 1^T / t^2 about them. A
     canary moves one of them by one.
 
-    Where entries may be missing, nearly all are. Every rate is then below the least that anything is divided by. So the
+    Where entries may be missing, nearly all are. Every rate is then below the least that anything is divided by, so the
     matrix and its noise are `_NOISE_INFLATION` times as large, whatever the noise on the counts was.
     """
     present = flip_coins(_COLUMNS, rng)

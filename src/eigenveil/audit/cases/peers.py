@@ -1,7 +1,7 @@
 """Cases of peers without a hub: `GossipPCA`, with a guarantee against anyone who sees all messages and colludes with peers.
 
 In each round a peer publishes a sum over its rows, under noise of a known size, and the rounds before determine what it is a sum
-of. So the adversary repeats the fit from the messages, and computes what each canary would have moved in each round.
+of, so the adversary repeats the fit from the messages, and computes what each canary would have moved in each round.
 """
 
 import math
@@ -41,7 +41,7 @@ _ADDED: Final = Exact(because="noise was added before the sum was")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Canary:
-    """A person with this `row`, (d,), at `peer`. When absent, nobody takes the place, or a person whose row is `instead`."""
+    """A person with this `row`, (d,), at `peer`. When absent, no row takes the place, or a person whose row is `instead`."""
 
     peer: str
     row: Array
@@ -332,7 +332,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """The messages of a fit, and then everybody's scores for as much again. Both are about the same people."""
+    """The messages of a fit, and then all scores for as much again. Both are about the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
     present = flip_coins(_DIM, rng)
     tables = tables_of(base, canaries, present)

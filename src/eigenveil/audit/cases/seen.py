@@ -108,7 +108,7 @@ def moved_by_one(
     """How far one random canary moves all releases together; zero in the many runs that do not look at it.
 
     All releases for given tosses and a given seed are `released`, in units of the deviation that was charged. The same seed
-    draws the same noise. So runs with the canary and without it differ exactly by what the canary moved,
+    draws the same noise, so runs with the canary and without it differ exactly by what the canary moved,
     whatever it was clipped to, and whatever it should have been clipped to.
 
     >>> there, rng = np.array([True, False]), np.random.default_rng(0)
@@ -230,11 +230,11 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     """The trial from all `looks`: for each canary the likelihood ratio, given which others were present.
 
     Canary shifts are s_t for release t, with noise of deviation sigma_t. The score is sum_t <s_t, rest_t> / sigma_t^2 over
-    sum_t ||s_t||^2 / sigma_t^2, where rest_t is the release less base and the other canaries. So scores are around one with the
+    sum_t ||s_t||^2 / sigma_t^2, where rest_t is the release less base and the other canaries, so scores are around one with the
     canary and around zero without, and half is the best threshold. The releases less everything known are their noise.
 
     A canary moves everything together by sqrt(sum_t ||s_t||^2 / sigma_t^2). One release may be charged less than a canary moves
-    it, and others more, so that the sum does not show it. So the charge of all releases that a canary is in is multiplied by
+    it, and others more, so that the sum does not show it. The charge of all releases that a canary is in is multiplied by
     the worst ratio of movement to charge.
 
     >>> look = Look(released=np.array([1.0, 5.0]), base=np.zeros(2), shifts=np.eye(2), scale=2.0)

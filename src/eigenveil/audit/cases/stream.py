@@ -238,7 +238,7 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
     adds[:more, more:], adds[more:, :more] = counted, counted.T
     background = np.zeros_like(matrix)
     if rule != "drop":
-        # That somebody has a row is public, and only what is in it is not. So this number has no noise.
+        # That somebody has a row is public, and only what is in it is not, so this number has no noise.
         adds[-1, -1], background[-1, -1] = 0.0, constant**2
     rest = matrix - background - adds * float(present[0])
     noise = symmetric_noise(rest, deviation=deviation)

@@ -341,7 +341,7 @@ def table_rows(table: SharedTable, choice: ColumnChoice, *, gaps: bool = False) 
 def connected(address: str) -> Iterator[None]:
     """Connect this process to the cluster at `address`, such as tcp://scheduler:8786, for as long as the block runs."""
     try:
-        # Dask warns of other versions and goes on. We refuse them, before anything is read.
+        # Dask warns of other versions and continues. We refuse them, before anything is read.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             client = distributed.Client(address, timeout=_CONNECT)

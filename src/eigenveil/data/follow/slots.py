@@ -1,7 +1,7 @@
 """Rows slot by slot: a slot is closed after so many rows, or at a time that all sites know beforehand.
 
 `Follower` is asked again and again, with the time as an argument, and answers with rows of the open slot, or with its end. A
-closed slot comes with a `SlotStart`. Store it together with what was computed from the slot, and a restart goes on from there.
+closed slot comes with a `SlotStart`. Store it together with what was computed from the slot, and a restart continues from there.
 Rows of the slot that was open are then read again, each once.
 
 **By the clock, one row more or less is in one slot, and changes no other row's slot.** Proof. Let t(r) be the instant at which
@@ -114,7 +114,7 @@ class ByClock:
         """Refuse a clock that was set so many seconds ahead, or back if that is negative."""
         if abs(ahead) > self.seconds * _TOLERATED:
             way = "jumped ahead" if ahead > 0 else "went back"
-            raise ClockJumped(f"the clock {way} by {abs(ahead):.0f} seconds. Set it right, and the slots go on")
+            raise ClockJumped(f"the clock {way} by {abs(ahead):.0f} seconds. Set it right, and the slots continue")
 
 
 @final

@@ -89,7 +89,7 @@ class Offset:
 
 
 class Followed(ABC):
-    """A source of rows that goes on. Reading never waits."""
+    """A source of rows that continues. Reading never waits."""
 
     __slots__ = ()
     source: Path  # What errors call it.
@@ -256,7 +256,7 @@ class FollowedFile(Followed):
         return _digest(self.head[len(_above(self.head, self.text.header.how)) :])
 
     def _checked(self, file: Any, offset: Offset) -> int:
-        """Where to go on reading, after checking that what is before has not changed."""
+        """Where to continue reading, after checking that what is before has not changed."""
         size = os.fstat(file.fileno()).st_size
         # The length comes first, because the bytes before the offset may not be there any more.
         if size < max(offset.byte, len(self.head)):
@@ -368,7 +368,7 @@ class FollowedFolder(Followed):
 class FollowedPipe(Followed):
     """A pipe, read once. Changes in place: it holds what has come and was not read yet.
 
-    After a restart it goes on with what comes then: rows that were read and not used are lost.
+    After a restart it continues with what comes then: rows that were read and not used are lost.
     """
 
     def __init__(self, file: Any, name: Path, how: FileParams, columns: Sequence[str] | None = None) -> None:

@@ -241,7 +241,7 @@ def _parser(path: Path) -> Any:
 
 
 def _fed(parser: Any, chunk: bytes, before: int, path: Path) -> int:
-    """How many bytes the parser has with this piece, after those `before`. Refuses a tag or comment that goes on for long."""
+    """How many bytes the parser has with this piece, after those `before`. Refuses a tag or comment that continues for long."""
     parser.Parse(chunk)
     fed = before + len(chunk)
     if fed - parser.CurrentByteIndex > _LONGEST_TAG:

@@ -143,7 +143,7 @@ class Parties:
             task=self.study,
             rows=rows,
             mechanism=self._site_mechanism(name, charges),
-            # A hub over a network could go on asking, so a site knows the limit from the terms that it agreed to.
+            # A hub over a network could continue asking, so a site knows the limit from the terms that it agreed to.
             most_questions=self.most_questions if self.apart else None,
         )
 
@@ -317,7 +317,7 @@ class Parties:
         3/2 p W S for D - S and for the noise that sites round (`_rounding`), which need only 3/2 d. So
         W E = W D + c <= (A - 3/2 (p - d)) W S. With M = 1 / mu of the hub, mu <= 1 / M holds if
             v^2 >= (M (A - 3/2 (p - d)) / A)^2 - (C (1 + d) / A)^2.
-        For M > C the right side grows with d (by 3 M^2 (A - ..) - 2 C^2 (1 + d) > 0). So d = p is the worst case:
+        For M > C the right side grows with d (by 3 M^2 (A - ..) - 2 C^2 (1 + d) > 0), so d = p is the worst case:
         v^2 = M^2 - (C / (1 + rounding))^2. For M <= C the sites' noise is enough, and the hub adds none.
         """
         sites, multiplier = self.request.at_sites, 1.0 / budget.mu
@@ -340,7 +340,7 @@ class Parties:
         if spec.at_sites is None:
             return Exact(because="the hub, which is trusted, adds the noise" if spec.fit.private else NOTHING_ASKED)
         several = spec.person_sites
-        # A site that is repaired goes on with the ledger that it has spent from.
+        # A site that is repaired continues with the ledger that it has spent from.
         if name not in self.ledgers:
             epsilon, delta = spec.at_sites.epsilon, spec.at_sites.delta
             if several > 1:

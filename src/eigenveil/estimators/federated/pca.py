@@ -150,7 +150,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
-        charged with the first release, for whoever sees most.
+        charged with the first release, for the party that sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

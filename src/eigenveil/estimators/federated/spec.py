@@ -456,7 +456,7 @@ def _declared(params: FederatedParams, info: SiteInfo, center: Array | Literal["
     require_param(
         not isinstance(params.scale, str),
         "{scale=private} without a budget needs {trust=hub}, which gives the same answer: masks add whole numbers, and their "
-        "step must come from units that everybody knows. Or give them as {scale}",
+        "step must come from public units. Or give them as {scale}",
     )
     if isinstance(params.row_bound, float) or params.column_bounds is not None:
         return None
@@ -464,7 +464,7 @@ def _declared(params: FederatedParams, info: SiteInfo, center: Array | Literal["
     bounds = RowBounds.of(params, info.dim, private=False, sparse=info.sparse, names=info.columns)
     if info.rows is None:
         raise ParameterError(
-            "{row_bound} is required with {trust=masked} when nobody sees the rows of all sites. Find one privately at one of "
+            "{row_bound} is required with {trust=masked} when no party sees the rows of all sites. Find one privately at one of "
             "them with eigenveil.find_bounds, or with `eigenveil bounds` on the command line"
         )
     return DeclaredBounds.of(

@@ -119,7 +119,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
-        charged with the first release, for whoever sees most.
+        charged with the first release, for the party that sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -225,7 +225,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         return self._closed(sites, away=away)
 
     def _closed(self, sites: Mapping[str, Any], *, away: Collection[str]) -> "FederatedStream":
-        """Close one slot, of a stream that goes on or of a new one."""
+        """Close one slot, of a stream that continues or of a new one."""
         require(
             isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
             "sites must be a mapping of names to rows, with None for a site that has none in this slot",

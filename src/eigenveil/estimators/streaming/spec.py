@@ -385,7 +385,7 @@ def search(
     """What the first block shows privately: the mean, in the units of the columns, and the norm to clip at or the units.
 
     The rates of entries come with it, None if nothing is to be divided by them. If the third is true, the mean lies too far out,
-    and the search is to go on from there in more rows, as from what has `begun`. Among the `last` rows it cannot wait.
+    and the search is to continue from there in more rows, as from what has `begun`. Among the `last` rows it cannot wait.
     """
     assert terms.budget is not None
     bounds, gaps, multiplier = terms.bounds, terms.bounds.gaps, 1.0 / terms.budget.mu
@@ -442,7 +442,7 @@ def _crowd(first: float, terms: StreamSpec) -> float:
 
 
 def _of_more(center: Center, times: float) -> Center:
-    """What a search has found, to go on among this many times the rows."""
+    """What a search has found, to continue among this many times the rows."""
     people = None if center.people is None else center.people * times
     # Among many more rows another pass pays, even if the last one did not.
     far = center.far or times >= 2

@@ -177,7 +177,7 @@ def is_private(path: Path) -> bool:
 
 
 def notes_in(path: Path) -> dict[str, Any]:
-    """What whoever wrote the state noted for whoever resumes it; nothing if the file is no state. Asking claims nothing."""
+    """What the writer of the state noted for the one who resumes it; nothing if the file is no state. Asking claims nothing."""
     facts = _header_in(path.resolve()).get("facts")
     notes = facts.get("notes") if isinstance(facts, dict) else None
     return notes if isinstance(notes, dict) else {}
@@ -226,7 +226,7 @@ def taken_from(path: Path, *, stays: bool = False) -> tuple[dict[str, Any], dict
             # Before anything is released: after a power cut the old name could be claimed again.
             sync_folder(path.parent)
     except FileNotFoundError:
-        raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
+        raise StateFileError(f"{path} was resumed by another process in the meantime") from None
     return *_read(claimed), claimed, None
 
 

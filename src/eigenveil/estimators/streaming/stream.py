@@ -396,7 +396,7 @@ class Stream:
         """The whole budget less earlier charges, reserved for this stream alone."""
         if self._reserve is None:
             assert self.ledger is not None
-            # Reserved, because other fits may spend from the same ledger while the stream goes on. What this stream has paid
+            # Reserved, because other fits may spend from the same ledger while the stream continues. What this stream has paid
             # counts towards its budget, so a resumed one reserves the rest and not the whole again.
             self._reserve = self.ledger.reserve(
                 self._mu,

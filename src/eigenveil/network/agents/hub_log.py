@@ -241,7 +241,7 @@ class ReplayMechanism(Mechanism):
         return encode(Message("hub", "hub", Contribution(round=0, arrays=arrays))) if arrays else None
 
     def require_all_given(self) -> None:
-        """Refuse to go on after a replay that did not use every release that was put back."""
+        """Refuse to continue after a replay that did not use every release that was put back."""
         if self._stored:
             raise ProtocolError("the transcript has releases that this hub does not make: it belongs to another study or version")
 

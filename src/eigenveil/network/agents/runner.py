@@ -234,7 +234,7 @@ class Runner:
     async def gather(
         self, names: Collection[str], *, seconds: float, enough: int | None = None, patience: float = math.inf
     ) -> None:
-        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error.
+        """Wait until all of `names` are present. After `seconds` continue if `enough` are; otherwise an error.
 
         A message says that its sender has begun, and saw all of them. Then those who were lost since are not waited for, and the
         others no longer than `patience`: whoever has begun would soon take this party for lost, too.

@@ -95,7 +95,7 @@ class DurableSlotHub(DurableParty):
             self._refuse(error)
 
     def shorten(self) -> None:
-        """End the study early if too few sources go on. That is on disk when this returns."""
+        """End the study early if too few sources continue. That is on disk when this returns."""
         if self.party.shorten():
             self._store()
             slots = f"{self.party.horizon} of {self._parties.spec.slots} slots"

@@ -7,7 +7,7 @@ slots end by the clock, a process of its own notes how far the source reached at
 Let e be the end of a slot, s the moment from which this process has noted ends, or the last one at which it went on after it had
 stood still, and w the study's delay. A question for the slot waits until max(e, s) + w. Then a slot whose end was noted is
 closed, and its part is sent; one without an end is declined. Both follow from clocks alone. If a slot that has an end is still
-open, its rows took longer than w. The site then gives the study up in its ledger, for good, and ends. So others learn of rows at
+open, its rows took longer than w. The site then gives the study up in its ledger, for good, and ends, so others learn of rows at
 most once, and at most in which slot that happened. A process stands still if its device sleeps, or if a person stops it; no row
 keeps the thread that looks at the clock for so long. What is left is how long the answer itself takes from that moment on, which
 `reply_seconds` of a policy rounds up.
@@ -106,7 +106,7 @@ class SlotSiteAgent(Holder):
                 several = spec.person_slots > 1 and not spec.one_person_per_site
                 follower = Follower(source, rule, start=start, ends=ends, several=several)
                 await self._run_protocol(durable, follower, ends, address)
-            # This comes last: a site that stops before it can be started again and goes on.
+            # This comes last: a site that stops before it can be started again and continues.
             self.ledger.finish(self.study.digest)
             self._notes.unlink(missing_ok=True)
 

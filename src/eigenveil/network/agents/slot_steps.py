@@ -16,7 +16,7 @@ the exchange of keys and the last round stay.
 Where slots end by the clock, every question waits until its slot is due, whether or not that is closed by then: an earlier
 answer would show how long its rows took. Without a clock, a question under masks waits until its slot is closed.
 
-Asking costs nothing: the answer was made, charged and stored when the slot closed. So a hub may ask as often as it likes, and
+Asking costs nothing: the answer was made, charged and stored when the slot closed, so a hub may ask as often as it likes, and
 fills no disk. Rows of the slot that was open when the process ended are read again from the stored offset. Of a pipe they are
 lost.
 """

@@ -146,7 +146,7 @@ class HubAgent(Agent):
     @classmethod
     def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
         """The transcript at `path`, new or of an interrupted study."""
-        # Only the version of the program that began a transcript may go on with it.
+        # Only the version of the program that began a transcript may continue with it.
         return HubLog.open(path, study=study.digest, wheel=version("eigenveil"))
 
     async def run(
@@ -264,7 +264,7 @@ class NodeAgent(Agent):
             if ended:
                 self._ended[sender] = closed
             else:
-                # It goes on after all: whoever started it again has given it another source.
+                # It continues after all: whoever started it again has given it another source.
                 self._ended.pop(sender, None)
             await self._tell_above(runner)
         elif note == READY:

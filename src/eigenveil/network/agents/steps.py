@@ -40,7 +40,7 @@ OnEvent = Callable[[Event], None]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a party moves. "due" is a message that had to wait until its time, and "resume" a hub that goes on."""
+    """Why a party moves. "due" is a message that had to wait until its time, and "resume" a hub that continues."""
 
     kind: Literal["begin", "message", "due", "timeout", "rejoined", "resume", "tick"]
     sender: str = ""  # Who sent the message.
@@ -86,7 +86,7 @@ class DurableParty(ABC):
             cause = Cause(kind=kind, sender=sender, data=data, message=message)
             return self._move(cause, lambda: self.party.receive(message))
         except PeerError as error:
-            # No reply: the sender must not learn why, and the party goes on.
+            # No reply: the sender must not learn why, and the party continues.
             self._refuse(error)
             return []
 
@@ -130,7 +130,7 @@ class LedgerSteps:
     """The steps of a `study` in the ledger of one party, of which there are `number`. Changes in place.
 
     Refused messages are on the screen and in the ledger's log, where the party's own people find them. Nobody else learns of
-    them: a reason, or how many there are, could tell about the rows. So they are not among the entries, which may be exported.
+    them: a reason, or how many there are, could tell about the rows, so they are not among the entries, which may be exported.
     """
 
     def __init__(self, ledger: DurableLedger, study: str, *, number: int = 0, questions: int = 0, on_event: OnEvent) -> None:
@@ -145,7 +145,7 @@ class LedgerSteps:
         self._log_lines = 0
 
     def require_level(self, what: str) -> None:
-        """Refuse to go on if `what` the party said last is not in the ledger."""
+        """Refuse to continue if `what` the party said last is not in the ledger."""
         if self.is_ahead:
             raise ProtocolError(f"{what} of this site could not be written to its ledger: start the site again")
 

@@ -38,7 +38,7 @@ class Oja(Tracker[OjaState]):
     The step at the t-th row is eta = rate * k / sum of |Q^T x|^2 over the rows up to t, each with the basis of its time. That is
     about rate / (t * mean of the top k eigenvalues): the 1 / t decay under which the rule converges, free of scale.
 
-    The error falls like t^-(rate * gap / mean eigenvalue). So a rate below 2 is slow where eigenvalues differ much. A rate
+    The error falls like t^-(rate * gap / mean eigenvalue), so a rate below 2 is slow where eigenvalues differ much. A rate
     above 4 is too noisy where they hardly stand out (400 columns, 4000 rows, spiked and power-law spectra). Dividing by the
     energy of the whole rows instead would shrink steps by the share of noise in them. No values are estimated, and directions
     are in no order.

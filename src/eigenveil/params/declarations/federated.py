@@ -331,7 +331,7 @@ class GossipParams(
         "quorum",
         help="How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing peers "
         "are left out from then on.",
-        # Otherwise two groups that lost each other could both go on, and release two answers about the same people.
+        # Otherwise two groups that lost each other could both continue, and release two answers about the same people.
         none_means="more than half",
     )
     people: int | None = param(

@@ -394,7 +394,7 @@ class Stopping:
 
 @parameters(panel="Waiting", section="network")
 class Waiting:
-    """For whom and how long everybody waits. A model records who came, and not how long one would have waited."""
+    """For whom and how long all parties wait. A model records who came, and not how long one would have waited."""
 
     quorum: int | float | None = param(
         "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",

@@ -177,7 +177,7 @@ class RecommenderParams(Seed, RecommenderBudget):
     on_noise: Literal["raise", "warn"] = param(
         "Fit even if no more than popularity and noise is expected. Otherwise that is refused before anything is spent.",
         details="raise refuses, and warn fits.",
-        # A list that looks like any other would hide that it is noise, so going on must be asked for.
+        # A list that looks like any other would hide that it is noise, so continuing must be asked for.
         default="raise",
         switch=("--even-if-noise", "warn"),
         recorded=False,

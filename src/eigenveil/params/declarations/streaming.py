@@ -194,7 +194,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
 
 
 def _known_length(value: Any) -> Any:
-    """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
+    """A norm that is known: there is no first slot that all sites have rows in, to search there."""
     if isinstance(value, str):
         raise InvalidValue("a number that you know without looking at the data: streams at many sites cannot search for one")
     return length(value)

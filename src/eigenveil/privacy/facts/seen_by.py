@@ -132,7 +132,7 @@ class HubAndSites(SeenBy):
         if self.at_sites is None:
             yield f"the channels are secure: no one but {readers} what sites send"
         elif self.at_hub is not None:
-            yield f"nobody but {readers} what sites send. Against other readers, only the guarantee against the hub holds"
+            yield f"no one but {readers} what sites send. Against other readers, only the guarantee against the hub holds"
         if self.drawn:
             yield (
                 "which sites are drawn for a round is public. The guarantee does not rely on the draw: the noise is by exact "

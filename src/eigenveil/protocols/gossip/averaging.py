@@ -1,6 +1,6 @@
 """How one peer finds a sum over all peers: by mixing with neighbours, or up and down a spanning tree.
 
-Numbers in, numbers out: what to send to whom. Where peers mix until only rounding is left of their differences, all go on from
+Numbers in, numbers out: what to send to whom. Where peers mix until only rounding is left of their differences, all continue from
 one copy of the sum. The order in which messages arrive does not change a bit of it, because they are added in the order of names.
 """
 

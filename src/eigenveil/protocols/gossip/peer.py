@@ -1,4 +1,4 @@
-"""`Peer`: a participant without a hub. It talks only to its neighbours, and goes on when it has the sum over all peers.
+"""`Peer`: a participant without a hub. It talks only to its neighbours, and continues when it has the sum over all peers.
 
 Each peer runs the whole task by itself: it asks itself the question that its own state leads to, publishes its part, adds up
 with its neighbours, and advances. What others say never becomes a question, so no peer can make it multiply by what it likes.

@@ -11,9 +11,9 @@ into its receipt, which the hub compares with F(h).
 Sound. Let the receipts of t or more honest holders H fit. Suppose that their shares of some f_w are not on a polynomial of
 degree below t. Then there are weights l_h for which sum_h l_h p(h) = 0 for every such polynomial p, and sum_h l_h f_w(h) = d_w
 is not zero. F is such a polynomial, so d_0 + sum_w r_w d_w = 0, where d_0 is for g. Given the other factors, one r_w modulo q
-does that. So the shares that H has of each f_w are on such a polynomial, and F(0) = g(0) + sum_w r_w f_w(0) for these. With
+does that, so the shares that H has of each f_w are on such a polynomial, and F(0) = g(0) + sum_w r_w f_w(0) for these. With
 the hub's check, (g(0) - s_0) + sum_w r_w (f_w(0) - s_w) = 0. If some f_w(0) is not s_w, again one r_w does that. A dealer may
-try N commitments, and may provoke up to c holders to deny its bundle and leave H. So it gets through with probability at most
+try N commitments, and may provoke up to c holders to deny its bundle and leave H, so it gets through with probability at most
 2 N (holders choose c) / 2^128. Otherwise any t honest holders have the secrets of its public keys between them.
 
 Hiding. For any secrets and any f_w, exactly one g gives a certain F. So F is uniform whatever the secrets are. It is so for

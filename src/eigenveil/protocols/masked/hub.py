@@ -12,7 +12,7 @@ when the star's hub has waited long enough. The next step awaits only the sites 
     | event                                                | effect
     | a step closes, enough sites answered                 | next step
     | a step closes, too few answered                      | the star's hub stalls, with `QuorumLost`
-    | packets: shares do not fit the dealer's public keys  | the dealer is banned, and the step goes on without it
+    | packets: shares do not fit the dealer's public keys  | the dealer is banned, and the step continues without it
     | seal: bundles are not what their dealer says         | failed, nothing charged; the dealer is banned
     | seal: a dealer and a holder contradict each other,   | failed, nothing charged; both are banned, or one of them if
     |   and the dealer's secrets could be lost by it       |   it contradicts more sites than may collude
@@ -83,7 +83,7 @@ class SecureAggregator:
     what it sent, and shows that it fits its public keys (`masked.dealing`). Holders give receipts before anything is charged, and
     what they reveal is compared with both. From later rounds are `banned` liars that the round could not do with, and sites that
     contradict each other about a bundle. A hub that must survive a restart has a `secret`, from which it derives the same
-    nonces again. A stream has so many `slots`, and goes on without keys while too few sites are there.
+    nonces again. A stream has so many `slots`, and continues without keys while too few sites are there.
     """
 
     def __init__(self, terms: MaskedTerms, task: AnyTask, *, secret: bytes | None = None, slots: int | None = None) -> None:
@@ -103,7 +103,7 @@ class SecureAggregator:
     def __call__(self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]) -> "SecureAggregationRound":
         if round_ >= self.terms.most_rounds:
             raise ProtocolError(f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study")
-        # Checked first, so that a study that cannot go on does not use up a session.
+        # Checked first, so that a study that cannot continue does not use up a session.
         left = sum(name not in self.banned for name in recipients)
         if self.banned and left < self.terms.survivors:
             liars = (f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10])

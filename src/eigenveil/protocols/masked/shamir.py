@@ -1,6 +1,6 @@
 """Secret sharing: any `threshold` holders together can recover a secret, and fewer learn nothing at all about it.
 
-Shamir (1979), over the numbers modulo the prime q = `PRIME`, the order of the group that keys are from. So a key is an element of
+Shamir (1979), over the numbers modulo the prime q = `PRIME`, the order of the group that keys are from, so a key is an element of
 the field. The secret is f(0) of a polynomial f of degree threshold - 1 whose other coefficients are uniform; holder x has f(x).
 
 Python's integers take longer over longer numbers, so none of this runs in constant time. A site splits its secrets once in a
@@ -183,7 +183,7 @@ def weighted_sum(points: Sequence[bytes], factors: Sequence[int]) -> bytes | Non
     """The sum of public keys, each times its factor, as a public key; None for zero, which is none.
 
     All factors are read digit by digit from the top, with one doubling for all points together (Straus 1964). Digits are odd, of
-    either sign, and rare: three zeros or more follow each of them. So a factor of 128 bits takes 26 additions and not 64.
+    either sign, and rare: three zeros or more follow each of them, so a factor of 128 bits takes 26 additions and not 64.
 
     >>> from eigenveil.protocols.keys import public_of
     >>> one, two, five = (public_of(number.to_bytes(32, "big")) for number in (1, 2, 5))

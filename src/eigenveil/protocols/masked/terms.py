@@ -245,7 +245,7 @@ def statement_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
 def bound_to(session: bytes, roster: bytes) -> bytes:
     """The context of every statement and every mask, once the roster is fixed.
 
-    A roster has the digest of every site's fresh keys. So a statement signed under another roster is invalid here, even if the
+    A roster has the digest of every site's fresh keys, so a statement signed under another roster is invalid here, even if the
     hub gives two sessions the same name.
     """
     return digest("bound", session, roster)

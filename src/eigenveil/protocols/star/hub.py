@@ -109,7 +109,7 @@ class Hub(Asker, Generic[Result]):
     def resume(self, *, anew: bool = False) -> list[Message]:
         """Ask the question of the stalled round again: sites that answered it send the same numbers.
 
-        A round of several steps goes on in the step where it stopped, if it can. `anew` begins the task again, because rows
+        A round of several steps continues in the step where it stopped, if it can. `anew` begins the task again, because rows
         that were counted have changed.
         """
         if not self._stalled:

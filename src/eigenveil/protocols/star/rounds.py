@@ -29,7 +29,7 @@ Below = Mapping[str, tuple[str, ...]]
 class Terms:
     """How a hub deals with sites that do not answer."""
 
-    quorum: int | None = None  # It goes on with those who did answer, if they are as many. None: all who were asked.
+    quorum: int | None = None  # It continues with those who did answer, if they are as many. None: all who were asked.
     deadline: float = 30.0  # Seconds that it waits.
     retries: int = 4  # How often it asks again.
 

@@ -146,7 +146,7 @@ Start = Callable[[Coroutine[Any, Any, bool]], "asyncio.Task[bool]"]
 class Connection:
     """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then has the reason.
 
-    Each message is written by its own task, one after the other. So a caller that waits for `send` may be cancelled, and a
+    Each message is written by its own task, one after the other, so a caller that waits for `send` may be cancelled, and a
     message that was begun is still sent whole. `accepts` gives the longest message of each kind that is taken in. `sent` and
     `received` count the bytes of frames by name.
     """

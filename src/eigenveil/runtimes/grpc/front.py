@@ -10,7 +10,7 @@ process. A front listens in its place and passes bytes on, unread, to a socket f
     | settled            | speaking, and new  | its party has left (`release`)
 
 At most `most` connections are silent or speaking. When one more comes, one goes: a silent one before one that speaks, and of
-those the oldest from the address that has most. An honest caller speaks at once and is settled a moment later. So callers that
+those the oldest from the address that has most. An honest caller speaks at once and is settled a moment later, so callers that
 hold connections push each other out, and those from one address push out no other address.
 """
 
@@ -185,7 +185,7 @@ class _Line(asyncio.Protocol):
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It goes on."""
+        """It continues."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.resume_reading()
 

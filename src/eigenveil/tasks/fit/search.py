@@ -302,7 +302,7 @@ class BoundSearch(Search):
     entry: float  # The noise on an entry of what the components release, over the sensitivity of a Gram matrix.
     price: float = PRICE  # As in `clip_edge`.
     crowd: float | None = None  # How many people the components will be of, if more than are searched.
-    pause: int | None = None  # If more people will come: the steps after which the search may go on among all of them.
+    pause: int | None = None  # If more people will come: the steps after which the search may continue among all of them.
     what: ClassVar[str] = "a bound"
     cells: ClassVar[Bins] = NORMS
 
