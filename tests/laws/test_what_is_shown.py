@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
@@ -110,6 +110,9 @@ def test_fits_of_small_tables_show_what_was_released(case: tuple[dict[str, Any],
     if options["neighbours"] == "zero-out":
         # A table without somebody has another number of people, which this relation makes public.
         return
+
+    # A row of zeros in the place of another one changes no sum, whatever the signs of its zeros.
+    assume(not np.array_equal(*(data for data, _ in tables)))
 
     def fitted(table: Any) -> Any:
         data, ids = table

@@ -93,7 +93,7 @@ def no_check_of_numbers(patch: Patch) -> None:
 
 
 def never_begin_again(patch: Patch) -> None:
-    patch.setattr(Fit, "without", lambda study, state: None)
+    patch.setattr(Fit, "after_dropout", lambda study, state: None)
 
 
 def halves_by_adding(patch: Patch) -> None:

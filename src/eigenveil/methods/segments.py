@@ -205,8 +205,11 @@ class Segments(SumTask[SegmentsState, Subspace]):
         # Rounded down, so that no score exceeds the clip that the sensitivity is computed from.
         max_score = math.floor(self.clip / self._score_unit)
         # With a deviation that far beyond the clip, every score is plus or minus the clip anyway.
-        drawn = RoundedGaussian(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
-        return np.clip(drawn, -max_score, max_score)
+        return np.clip(self._drawn(count), -max_score, max_score)
+
+    def _drawn(self, count: int) -> NDArray[np.int64]:
+        """Scores before they are clipped, (count,), drawn exactly. The laws put scores of their own here."""
+        return RoundedGaussian(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
 
     def sensitivity(self, question: Question) -> float:
         """B clip or 2 B clip at a start, and that of one product after it."""

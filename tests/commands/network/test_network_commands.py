@@ -251,7 +251,7 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     assert "it protects no one" in refusal(*seeded.site(ME, "--dataset", "patients"))
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
-    assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY" in done.stdout
+    assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NO PERSON IN" in done.stdout
     assert 'dataset "patients" loses its guarantee for good' in done.stdout
     # Its policy must allow them as well.
     policy = seeded.policy(ME)

@@ -212,8 +212,9 @@ def test_local_steps_and_alignment(local_steps: Any, steps: tuple[int, ...], ali
     choices = {"method": "fedpower", "rounds": 5, "tolerance": 0.0, "oversample": 0, "align": align}
     pca = federated(2, local_steps=local_steps, **choices).fit(sites)
     assert pca.plan_.steps == steps
-    # Sites of a thousand rows that are alike: their own directions are off by a few hundredths, and so may this be.
-    assert off(pca, pooled_answer(values, 2)[0]) < (0.1 if align != "none" else 0.5)
+    # Sites of a thousand rows that are alike: their own directions are off by a few hundredths, and so may this be. Without
+    # alignment directions of opposite signs cancel, so the average may be anything.
+    assert align == "none" or off(pca, pooled_answer(values, 2)[0]) < 0.1
     residuals = [round_.residual for round_ in pca.transcript_ if round_.stage.startswith("fedpower")]
     for residual, count in zip(residuals[:-1], steps[:-1], strict=True):
         assert residual is not None

@@ -35,7 +35,7 @@ def test_a_copy_can_be_merged_as_what_was_released_of_the_original() -> None:
     sent = pickle.loads(pickle.dumps(right.partial_fit(VALUES[:7])))  # noqa: S301
     shown_before = shown(right)
     merged = left.merge(sent)
-    assert "Nobody is in two of the 2 streams" in str(merged.guarantee_)
+    assert "No person is in two of the 2 streams" in str(merged.guarantee_)
     assert shown(right) == shown_before
     after = shown(merged)
     for again in (sent, right, merged):

@@ -120,7 +120,7 @@ def test_the_guarantee_says_how_and_on_what_it_rests(way: str) -> None:
     other = real(**WAYS[way], epsilon=2.0).partial_fit(VALUES[200:300]).sync()
     third = real(**WAYS[way], delta=1e-5).partial_fit(VALUES[300:]).sync()
     merged = one.merge(other.merge(third)).guarantee_
-    assert "Nobody is in two of the 3 streams that were merged" in merged.to_text()
+    assert "No person is in two of the 3 streams that were merged" in merged.to_text()
     assert (merged.epsilon, merged.delta) == (2.0, 1e-5)
 
 
