@@ -23,6 +23,7 @@ Targets: 80 million draws a second, 1.001 times the noise, 1.1 times the time of
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -37,13 +38,9 @@ from typing import Any, final
 
 import numpy as np
 
+# Workers load this file with the code of older trees, so only what those have is imported here.
 from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA
-from eigenveil.core.accounting import epsilon_of, mu_for
-from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Gaussian
-from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
-from eigenveil.linalg.sketch import normals
 
 # (rows, columns), with rows so that a fit takes some tenths of a second at least.
 SHAPES = [(400_000, 10), (200_000, 30), (100_000, 100), (40_000, 500), (20_000, 2000)]
@@ -68,7 +65,8 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 
 def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
-    from eigenveil.core.noise import RoundedGaussian
+    from eigenveil.core.noise import Noise, RoundedGaussian
+    from eigenveil.linalg.sketch import normals
 
     print(f"\n{'scale':>10}{'exact, M/s':>14}{'normals, M/s':>14}{'ratio':>8}")
     noise = Noise.seeded(1)
@@ -121,6 +119,10 @@ def noise() -> None:
 
 def _square(side: int, seed: int) -> float:
     """The mean square of the noise on zeros, over the squared multiplier."""
+    from eigenveil.core.ledger import Ledger
+    from eigenveil.core.mechanism import Bounded, Gaussian
+    from eigenveil.core.noise import Noise
+
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
     found = Gaussian(multiplier=4.0, ledger=ledger, noise=Noise.seeded(seed)).release(
         Bounded(np.zeros((side, side)), 1.0), label="zeros"
@@ -164,6 +166,9 @@ def answer(clock: Callable[[], float]) -> None:
     shape, rows = (0, 0), np.zeros((0, 0))
     import eigenveil
 
+    # Trees from before the core have it elsewhere.
+    where = "core" if importlib.util.find_spec("eigenveil.core") else "privacy"
+    accounting = importlib.import_module(f"eigenveil.{where}.accounting")
     print(json.dumps(str(Path(eigenveil.__file__).parent)), flush=True)
     for line in sys.stdin:
         kind, count, dim = json.loads(line)
@@ -171,8 +176,8 @@ def answer(clock: Callable[[], float]) -> None:
             del rows
             shape, rows = (count, dim), rows_of(count, dim)
         # A process fits once, as a rule: what one fit remembers of budgets is not to speed up the next.
-        for known in (mu_for, epsilon_of):
-            getattr(known, "cache_clear", lambda: None)()
+        for remembered in (accounting.mu_for, accounting.epsilon_of):
+            getattr(remembered, "cache_clear", lambda: None)()
         try:
             found = seconds(lambda rows=rows, kind=kind: KINDS[kind](rows), clock)  # type: ignore[misc]
         except Exception as error:
