@@ -132,7 +132,8 @@ def test_a_file_of_another_kind_is_refused_and_not_quoted(tmp_path: Path, name: 
     (path := tmp_path / name).write_text('{"a": 71}\n')
     with pytest.raises(ValueError, match="only csv can be followed") as refused:
         follow(path, columns=("a",))
-    assert "71" not in str(refused.value)
+    # The folder of the test may have the number in its name.
+    assert "71" not in str(refused.value).replace(str(tmp_path), "")
 
 
 def test_what_cannot_be_followed_is_said(tmp_path: Path, file: Path) -> None:

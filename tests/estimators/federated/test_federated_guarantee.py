@@ -44,7 +44,7 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     assert guarantee.epsilon == 0.5
     assert "the guarantee is (4, 1e-06)" in guarantee.to_text()
     assert "Against the hub" in guarantee.to_text()
-    assert "Nobody but the hub reads what sites send. Against other readers, only the guarantee against" in guarantee.to_text()
+    assert "No one but the hub reads what sites send. Against other readers, only the guarantee against" in guarantee.to_text()
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
